@@ -1,0 +1,263 @@
+"""Building a stage's output: up to date or not, the work folder, the tasks, and publication.
+
+    fingerprint ─▶ up to date? ─▶ check inputs ─▶ tasks in OUT/.work/<fingerprint> ─▶ publish ─▶ manifest.json, last
+
+Killed at any moment, OUT either has the manifest of a complete build or none, and the next run goes on from the tasks
+that were finished. A changed config has another fingerprint, so it never meets stale pieces.
+"""
+
+import fcntl
+import importlib.metadata
+import logging
+import os
+import platform
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tokenmill_core import storage
+from tokenmill_core.errors import InputError, StageError, TokenmillError
+from tokenmill_core.executor import Executor
+from tokenmill_core.manifest import (
+    MANIFEST_NAME,
+    RAW_FILES_NAME,
+    FileEntry,
+    ManifestBase,
+    StageRef,
+)
+from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_sizes, load_manifest, publish
+from tokenmill_core.progress import ProgressBar
+from tokenmill_core.rejects import gather_rejects
+from tokenmill_core.stage import Phase, Stage, Work, fingerprint_of, sum_notes, sum_reports
+
+WORK_NAME = ".work"
+BUILD_NAME = "build.json"
+"""When, where and how long: what no digest covers."""
+_JOURNAL = "listed-"
+"""Prefix of the files in the work folder that say what a build put, or was about to put, beside it."""
+_LOG = logging.getLogger("tokenmill")
+
+
+@dataclass(frozen=True)
+class Built:
+    """The outcome of `build_stage`."""
+
+    loaded: LoadedManifest[Any]
+    up_to_date: bool
+    """Whether it was there already, and nothing was done."""
+
+
+def build_stage(stage: Stage, out: str, executor: Executor, *, force: bool = False) -> Built:
+    """Bring `out` up to date with `stage`: a folder, or a JSON file for a stage that writes no files.
+
+    Errors: `InputError` where `out` holds something else; whatever the stage's tasks raise. Nothing is published then.
+    """
+    current = None if force else find_current(stage, out)
+    if current is not None:
+        return Built(loaded=current, up_to_date=True)
+    folder, name = (storage.parent(out), os.path.basename(out)) if out.endswith(".json") else (out, MANIFEST_NAME)
+    refuse_foreign_folder(out)
+    check_input_files(stage)
+    started = time.time()
+    with work_folder(out, stage.fingerprint()) as work:
+        for phase in stage.phases():
+            run_phase(stage, phase, work, executor)
+        files, sources = assemble(stage, work)
+        manifest = stage.manifest(common_fields(stage, work, folder, files), work)
+        move_in(sources, out)
+        write_build_record(out, started)
+        loaded = publish(manifest, folder, name)
+    return Built(loaded=loaded, up_to_date=False)
+
+
+def find_current(stage: Stage, out: str) -> LoadedManifest[Any] | None:
+    """The manifest at `out`, if it is what `stage` would write and its files are there."""
+    url = out if out.endswith(".json") else storage.join(out, MANIFEST_NAME)
+    if not storage.exists(url):
+        return None
+    try:
+        loaded = load_manifest(url)
+        if fingerprint_of(loaded.manifest) != stage.fingerprint():
+            return None
+        check_sizes(loaded)
+    except TokenmillError as error:
+        _LOG.warning("building again: %s", error)
+        return None
+    return loaded
+
+
+def refuse_foreign_folder(out: str) -> None:
+    """Refuse to build into a folder that holds something that is not ours."""
+    fs, path = storage.filesystem(out)
+    if out.endswith(".json") or not fs.exists(path):
+        return
+    if not fs.isdir(path):
+        raise InputError(f"--out {out}: this is a file; name a folder")
+    names = {os.path.basename(entry.rstrip("/")) for entry in fs.ls(path, detail=False)}
+    if names and not names & {MANIFEST_NAME, WORK_NAME}:
+        raise InputError(
+            f"--out {out}: the folder holds other files ({', '.join(sorted(names)[:3])}, …); name a new one"
+        )
+
+
+def check_input_files(stage: Stage) -> None:
+    """Every file of the input manifests is what its manifest vouches for."""
+    loaded = stage.inputs.manifests
+    for item in loaded:
+        check_sizes(item)
+    if not stage.reads_input_files:
+        return
+    total = sum(entry.bytes for item in loaded for entry in item.manifest.files)
+    with ProgressBar("checking inputs", total) as bar:
+        for item in loaded:
+            for entry in item.manifest.files:
+                check_hash(item, entry, bar.advance)
+
+
+@contextmanager
+def work_folder(out: str, fingerprint: str) -> Iterator[Work]:
+    """The folder of this build, locked against a second one. It is removed when the build has succeeded."""
+    if out.endswith(".json") or not storage.is_local(out):
+        # Nothing to resume, or nowhere to keep it: the pieces live as long as this process.
+        with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
+            yield Work(Path(folder))
+        return
+    base = storage.local_path(out) / WORK_NAME
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StageError(f"{out}: another process is building this; wait for it or stop it") from error
+        yield Work(base / fingerprint[:16])
+        shutil.rmtree(base)
+
+
+def run_phase(stage: Stage, phase: Phase, work: Work, executor: Executor) -> None:
+    """Run the tasks of a phase that are not done yet."""
+    (work.folder / phase.name).mkdir(parents=True, exist_ok=True)
+    tasks = phase.plan(work)
+    todo = [task for task in tasks if not work.has_report(phase.name, task.index)]
+    with ProgressBar(f"{stage.name} {stage.dataset_name}: {phase.name}", sum(t.weight for t in tasks)) as bar:
+        bar.advance(sum(t.weight for t in tasks) - sum(t.weight for t in todo))
+        executor.run(phase, todo, work, lambda task: bar.advance(task.weight))
+
+
+def assemble(stage: Stage, work: Work) -> tuple[list[FileEntry], dict[str, Path]]:
+    """The dataset's files and where each lies now."""
+    phases = [phase.name for phase in stage.phases()]
+    files: list[FileEntry] = []
+    sources: dict[str, Path] = {}
+    for phase in phases[-1:]:
+        for entry in (entry for report in work.reports(phase) for entry in report.files):
+            files.append(entry)
+            sources[entry.path] = work.path(phase, entry.path)
+    for entry, path in (*gather_rejects(work, phases), *list_raw_files(stage, work)):
+        files.append(entry)
+        sources[entry.path] = path
+    return files, sources
+
+
+def list_raw_files(stage: Stage, work: Work) -> list[tuple[FileEntry, Path]]:
+    """The raw files behind this dataset, written down as a file of it."""
+    path = work.folder / RAW_FILES_NAME
+    if not stage.inputs.raw:
+        return []
+    with storage.HashingWriter(path) as writer:
+        for group in stage.inputs.raw:
+            for file in group.files:
+                row = {"input": group.name, "path": file.name, "bytes": file.bytes, "sha256": file.sha256}
+                writer.write(orjson.dumps(row) + b"\n")
+    return [(FileEntry(path=RAW_FILES_NAME, bytes=writer.bytes, sha256=writer.sha256), path)]
+
+
+def common_fields(stage: Stage, work: Work, folder: str, files: list[FileEntry]) -> dict[str, Any]:
+    """The fields that a stage's manifest shares with all others. Counts are those of the last phase."""
+    phases = [phase.name for phase in stage.phases()]
+    totals = [sum_reports(work.reports(phase)) for phase in phases]
+    return {
+        "name": stage.dataset_name,
+        "stage": StageRef(name=stage.name, version=stage.version),
+        "inputs": stage.inputs.refs(folder),
+        "config": stage.config.model_dump(mode="json"),
+        "files": tuple(files),
+        "counts": totals[-1].counts if totals else ManifestBase.model_fields["counts"].default,
+        "ledger": totals[-1].ledger if totals else (),
+        "notes": sum_notes([stage.inputs.notes(), *(total.notes for total in totals)]),
+        "tools": tool_versions(stage.tools),
+    }
+
+
+def tool_versions(distributions: tuple[str, ...]) -> dict[str, str]:
+    """Versions of Python and of the distributions that decide what is written."""
+    names = ("tokenmill-core", *distributions)
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
+
+
+def move_in(sources: dict[str, Path], out: str) -> None:
+    """Put the finished files into `out`, where no manifest vouches for them yet, and clear what an older build left."""
+    if not sources:
+        return
+    if not storage.is_local(out):
+        fs, path = storage.filesystem(out)
+        fs.makedirs(path, exist_ok=True)
+        for name, source in sources.items():
+            fs.put_file(str(source), f"{path.rstrip('/')}/{name}")
+        return
+    folder = storage.local_path(out)
+    retire_old(folder)
+    _journal(folder).write_bytes(orjson.dumps({"files": [{"path": name} for name in sources]}))
+    for name, source in sources.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            target.unlink()
+        try:
+            # A link, not a move: if we are killed half way, the work folder is still whole.
+            os.link(source, target)
+        except OSError:
+            shutil.copyfile(source, target)
+    remove_leftovers(folder, keep=set(sources))
+
+
+def retire_old(folder: Path) -> None:
+    """Take away the old manifest first of all: from here to the end of the build the folder is unfinished."""
+    old = folder / MANIFEST_NAME
+    if old.exists():
+        old.replace(_journal(folder))
+
+
+def remove_leftovers(folder: Path, keep: set[str]) -> None:
+    """Remove the files that earlier builds, finished or not, put here and this one did not."""
+    for path in (folder / WORK_NAME).glob(f"{_JOURNAL}*.json"):
+        listed = {entry["path"] for entry in orjson.loads(path.read_bytes()).get("files", [])}
+        for name in listed - keep:
+            with suppress(OSError):
+                Path(storage.inside(str(folder), name)).unlink()
+
+
+def _journal(folder: Path) -> Path:
+    return folder / WORK_NAME / f"{_JOURNAL}{time.time_ns()}.json"
+
+
+def write_build_record(out: str, started: float) -> None:
+    """Note beside the dataset when and where it was built."""
+    if out.endswith(".json") or not storage.is_local(out):
+        return
+    record = {
+        "host": socket.gethostname(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "seconds": round(time.time() - started, 3),
+        "cpus": os.cpu_count(),
+    }
+    folder = storage.local_path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    storage.write_atomic(folder / BUILD_NAME, orjson.dumps(record, option=orjson.OPT_INDENT_2) + b"\n")

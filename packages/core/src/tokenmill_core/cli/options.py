@@ -1,0 +1,162 @@
+"""Options that every stage command has, and what happens after they are read."""
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+from pydantic import BaseModel
+from rich.console import Console
+
+from tokenmill_core.build import Built, build_stage
+from tokenmill_core.config import apply_override, read_toml, validate_config
+from tokenmill_core.executor import Executor, LocalExecutor
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.readers import Format
+from tokenmill_core.stage import StageType
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
+
+
+def default_workers() -> int:
+    """One worker a core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def wide_console() -> Console:
+    """Standard output for tables: as wide as the terminal, and wide enough to cut nothing where there is none."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200)
+
+
+def execution_options(function: F) -> F:
+    """Add the options that say how to run, and do not change the output."""
+    for option in reversed(
+        [
+            click.option("--workers", type=click.IntRange(min=1), help="Processes; the output does not depend on it."),
+            click.option("--executor", type=click.Choice(["local"]), default="local", show_default=True),
+            click.option("--force", is_flag=True, help="Build again even if the output is up to date."),
+            json_option,
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def stage_options(function: F) -> F:
+    """Add the options that all stage commands share."""
+    for option in reversed(
+        [
+            click.option("--out", required=True, help="Where to write: a folder, or for `mix` a .json file."),
+            click.option("--name", help="Name of the dataset; by default that of its inputs."),
+            click.option("--config", "config_path", help="TOML file with this stage's settings."),
+            click.option(
+                "--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Set one setting; repeatable."
+            ),
+        ]
+    ):
+        function = option(function)
+    return execution_options(function)
+
+
+def reader_options(function: F) -> F:
+    """Add the options that say how raw files are read."""
+    for option in reversed(
+        [
+            click.option("--text-field", help="Field or column with the text. [default: text]"),
+            click.option("--id-field", help="Field or column with the document's id. [default: id]"),
+            click.option("--format", type=click.Choice(list(Format)), help="Format of all files. [default: by suffix]"),
+            click.option("--strict", is_flag=True, default=None, help="Stop at the first row that gives no document."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+READER_SETTINGS = ("text_field", "id_field", "format", "strict")
+
+
+def nest(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Settings given as `section.name`, and the reader's taken out of `options`, as nested dicts without the nones."""
+    flat = settings | {f"reader.{name}": options.pop(name) for name in READER_SETTINGS if name in options}
+    nested: dict[str, Any] = {}
+    for path, value in flat.items():
+        if value is not None and value != ():
+            *sections, name = path.split(".")
+            table = nested
+            for section in sections:
+                table = table.setdefault(section, {})
+            table[name] = value
+    return nested
+
+
+def make_executor(executor: str, workers: int | None) -> Executor:
+    """The executor that the options name."""
+    return LocalExecutor(workers or default_workers())
+
+
+def build_from_options(
+    stage_type: StageType, inputs: Sequence[str], settings: dict[str, Any], common: dict[str, Any]
+) -> Built:
+    """Build what a stage command asks for.
+
+    `settings` are the command's own options, as `nest` gives them; they win over `--config`, and `--set` over both.
+    """
+    config = gather_config(stage_type.config, settings, common["config_path"], common["overrides"])
+    stage = stage_type.build(config, inputs, common["name"])
+    executor = make_executor(common["executor"], common["workers"])
+    return build_stage(stage, common["out"], executor, force=common["force"])
+
+
+def run_stage_command(
+    stage_type: StageType, inputs: Sequence[str], settings: dict[str, Any], common: dict[str, Any]
+) -> None:
+    """`build_from_options`, and say what came of it."""
+    built = build_from_options(stage_type, inputs, settings, common)
+    if common["as_json"]:
+        click.echo(json.dumps({"up_to_date": built.up_to_date, **built.loaded.manifest.model_dump(mode="json")}))
+    else:
+        click.echo(summary(built))
+
+
+def gather_config(
+    model: type[BaseModel], settings: dict[str, Any], path: str | None, overrides: Sequence[str]
+) -> BaseModel:
+    """Settings from a file, the command line's options, and `--set`, in this order."""
+    values = merge(read_toml(path) if path else {}, settings)
+    for override in overrides:
+        apply_override(values, override)
+    return validate_config(model, values, path or "settings")
+
+
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, section by section."""
+    merged = dict(base)
+    for name, value in over.items():
+        old = merged.get(name)
+        merged[name] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def summary(built: Built) -> str:
+    """What was built, in a few lines."""
+    return ("up to date: " if built.up_to_date else "") + describe(built.loaded)
+
+
+def describe(loaded: LoadedManifest[Any]) -> str:
+    """A dataset in a few lines: what it is, how much, and what was dropped."""
+    manifest = loaded.manifest
+    counts = manifest.counts
+    parts = [f"{manifest.kind} {manifest.name} ({manifest.digest[:12]})"]
+    if counts.input_documents:
+        parts.append(f"{counts.documents:,} of {counts.input_documents:,} documents")
+        parts.append(f"{counts.bytes:,} of {counts.input_bytes:,} bytes")
+    if counts.tokens:
+        parts.append(f"{counts.tokens:,} tokens")
+    lines = [", ".join(parts) + f" -> {loaded.url}"]
+    lines += [f"  dropped {row.documents:,} ({row.bytes:,} bytes): {row.reason}" for row in manifest.ledger]
+    lines += [f"  noted {count:,}: {what}" for what, count in manifest.notes.items()]
+    return "\n".join(lines)

@@ -1,0 +1,136 @@
+"""Settings from TOML and `--set a.b=c`, into pydantic models that refuse what they do not know.
+
+file.toml ─▶ dict ─┐
+--set a.b=c ───────┴▶ validate ─▶ frozen model ─▶ dump_toml (the resolved settings, saved with the output)
+"""
+
+import difflib
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from tokenmill_core import storage
+from tokenmill_core.errors import ConfigError
+
+C = TypeVar("C", bound=BaseModel)
+
+
+def load_config(model: type[C], path: str | None, overrides: Sequence[str] = ()) -> C:
+    """Settings of type `model` from a TOML file (or defaults alone) with `overrides` of the form `a.b=value` on top.
+
+    Errors: `ConfigError` naming the file, the path of the setting, the value, and for an unknown one the nearest name.
+    """
+    values = read_toml(path) if path else {}
+    for override in overrides:
+        apply_override(values, override)
+    return validate_config(model, values, path or "settings")
+
+
+def read_toml(path: str) -> dict[str, Any]:
+    """The TOML file at `path` as a dict."""
+    if not storage.exists(path):
+        raise ConfigError(f"{path}: no such file")
+    try:
+        return tomllib.loads(storage.read_bytes(path).decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+
+
+def apply_override(values: dict[str, Any], override: str) -> None:
+    """Set one `a.b=value` in `values`. The value is read as TOML, and as a plain string where it is not TOML."""
+    key, equals, text = override.partition("=")
+    if not equals or not all(part.strip() for part in key.split(".")):
+        raise ConfigError(f"--set {override!r}: expected the form section.name=value")
+    *sections, name = (part.strip() for part in key.split("."))
+    table = values
+    for section in sections:
+        table = table.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"--set {override!r}: {section!r} is a value, not a section")
+    table[name] = parse_value(text)
+
+
+def parse_value(text: str) -> Any:
+    """`text` as a TOML value, or as a bare string."""
+    try:
+        return tomllib.loads(f"value = {text.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text.strip()
+
+
+def validate_config(model: type[C], values: Mapping[str, Any], where: str) -> C:
+    """`values` as a `model`; `where` names their origin in messages."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(f"{where}: {line}" for line in _problems(model, error))) from error
+
+
+def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
+    lines = []
+    for item in error.errors():
+        path = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            lines.append(f"unknown setting {path!r}{_nearest(model, item['loc'])}")
+        elif item["type"] == "missing":
+            lines.append(f"{path}: this setting is required")
+        else:
+            value = "" if isinstance(item["input"], dict | list) else f" (got {item['input']!r})"
+            lines.append(f"{path or 'settings'}: {item['msg'].removeprefix('Value error, ')}{value}")
+    return lines
+
+
+def _nearest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+    owner: type[BaseModel] | None = model
+    for part in location[:-1]:
+        field = owner.model_fields.get(str(part)) if owner else None
+        owner = _model_in(field.annotation) if field else None
+    names = list(owner.model_fields) if owner else []
+    close = difflib.get_close_matches(str(location[-1]), names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known here: {', '.join(names)}" if names else ""
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((m for m in map(_model_in, get_args(annotation)) if m), None)
+
+
+def dump_toml(config: BaseModel) -> str:
+    """`config` as TOML that `load_config` reads back to an equal model. Settings that are none are left out."""
+    return "\n".join(_toml_lines(config.model_dump(mode="json"), ())) + "\n"
+
+
+def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines = [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None and not isinstance(v, dict)]
+    if path and lines:
+        lines.insert(0, f"[{'.'.join(map(_key, path))}]")
+    for key, value in table.items():
+        if isinstance(value, dict):
+            lines += [*([""] if lines else []), *_toml_lines(value, (*path, key))]
+    return lines
+
+
+def _key(name: str) -> str:
+    return name if name and all(c.isascii() and (c.isalnum() or c in "-_") for c in name) else _string(name)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())}}}"
+    return repr(value)
+
+
+def _string(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c >= " " and c != "\x7f" else f"\\u{ord(c):04x}" for c in escaped) + '"'

@@ -1,0 +1,260 @@
+"""Manifests: the one thing that passes between packages.
+
+    raw ─▶ documents ─▶ tokenizer ─▶ tokens ─▶ mixture ─▶ packed ─▶ run ─▶ checkpoint ─▶ model
+
+A manifest is JSON beside the files it vouches for: what it was made from (`inputs`), how (`stage`, `config`), what came
+out (`files`, each with its sha256), and what was dropped on the way (`ledger`). It is written last, so a folder without
+one is unfinished by definition. It holds nothing that differs between two honest builds: the time, the host and the
+number of workers go to `build.json`, which nobody hashes.
+"""
+
+import hashlib
+import json
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+
+SCHEMA_VERSION: Final = 1
+MANIFEST_NAME = "manifest.json"
+RAW_FILES_NAME = "raw_files.jsonl"
+"""Listing of the raw files behind a dataset: one object a line with `input`, `path`, `bytes`, `sha256`."""
+
+
+class Kind(StrEnum):
+    """What a manifest describes. `raw` appears only as an input."""
+
+    RAW = "raw"
+    DOCUMENTS = "documents"
+    TOKENIZER = "tokenizer"
+    TOKENS = "tokens"
+    MIXTURE = "mixture"
+    PACKED = "packed"
+    RUN = "run"
+    CHECKPOINT = "checkpoint"
+    MODEL = "model"
+
+
+class Frozen(BaseModel):
+    """Immutable, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _inside(path: str) -> str:
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or ":" in parts[0]:
+        raise ValueError(f"path {path!r} leaves the manifest's folder; files must lie beside their manifest")
+    return path
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class StageRef(Frozen):
+    """The stage that wrote a manifest; `version` is raised whenever the stage's output would change."""
+
+    name: str
+    version: int
+
+
+class InputRef(Frozen):
+    """One thing a dataset was made from. `path` says where it lay, relative to the manifest; identity is the digest."""
+
+    kind: Kind
+    name: str
+    version: str
+    digest: Sha256
+    path: str
+
+
+class FileEntry(Frozen):
+    """A file beside the manifest. `sha256` was taken while it was written."""
+
+    path: Annotated[str, AfterValidator(_inside)]
+    bytes: Count
+    sha256: Sha256
+    documents: Count | None = None
+    tokens: Count | None = None
+
+
+class LedgerRow(Frozen):
+    """What one reason dropped. Bytes are UTF-8 bytes of text, or of the raw row where no text could be read."""
+
+    reason: str
+    documents: Count
+    bytes: int
+
+
+class Counts(Frozen):
+    """Totals of a dataset: `input_*` = kept + the ledger's rows, for documents and for bytes."""
+
+    input_documents: Count = 0
+    input_bytes: Count = 0
+    documents: Count = 0
+    bytes: Count = 0
+    tokens: Count = 0
+
+
+class ManifestBase(Frozen):
+    """The fields that every kind has."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    name: str
+    version: str = "1"
+    digest: Sha256 = "0" * 64
+    """sha256 of the canonical JSON of everything but `digest`, `tools` and where the inputs lie."""
+    stage: StageRef
+    inputs: tuple[InputRef, ...] = ()
+    config: dict[str, Any]
+    files: tuple[FileEntry, ...] = ()
+    counts: Counts = Counts()
+    ledger: tuple[LedgerRow, ...] = ()
+    notes: dict[str, int] = {}
+    """Things seen and counted that dropped nothing, such as blank lines and repaired characters."""
+    tools: dict[str, str] = {}
+
+    def compute_digest(self) -> str:
+        """The digest of what this manifest says, whatever `digest` holds now."""
+        body = self.model_dump(mode="json", exclude={"digest", "tools"})
+        for item in body["inputs"]:
+            del item["path"]
+        return sha256_of_json(body)
+
+    def sealed(self) -> Self:
+        """This manifest with its digest filled in and its ledger checked."""
+        return self.model_copy(update={"digest": self.compute_digest()})
+
+    @model_validator(mode="after")
+    def _ledger_balances(self) -> Self:
+        for unit in ("documents", "bytes"):
+            kept, taken_in = getattr(self.counts, unit), getattr(self.counts, f"input_{unit}")
+            dropped = sum(getattr(row, unit) for row in self.ledger)
+            if taken_in != kept + dropped:
+                raise ValueError(
+                    f"the ledger does not balance: {taken_in} {unit} came in, {kept} were kept and {dropped} dropped"
+                )
+        return self
+
+
+class DocumentsManifest(ManifestBase):
+    """Clean documents as Parquet files with the columns of `documents.DOCUMENT_SCHEMA`."""
+
+    kind: Literal[Kind.DOCUMENTS] = Kind.DOCUMENTS
+
+
+class TokenizerManifest(ManifestBase):
+    """A `tokenizer.json` in the Hugging Face format."""
+
+    kind: Literal[Kind.TOKENIZER] = Kind.TOKENIZER
+    vocab_size: Count
+    """Number of ids, special tokens included: every id is below it."""
+    special_tokens: dict[str, int]
+    end_of_document: str | None
+    """The special token that closes a document, or none."""
+
+
+class TokensManifest(ManifestBase):
+    """Token shards in Megatron's MMIDIDX format, `<shard>.bin` with `<shard>.idx`.
+
+    `<shard>.documents.parquet` has a row a document of the shard, in order: raw `file`, `row` in it, the user's `id`.
+    """
+
+    kind: Literal[Kind.TOKENS] = Kind.TOKENS
+    dtype: Literal["uint16", "int32"]
+    vocab_size: Count
+    tokenizer: InputRef
+    tokenizer_sha256: Sha256
+    """sha256 of its `tokenizer.json`: shards of equal ones can be mixed."""
+    end_of_document_id: int | None
+    """Id that closes every document, or none when documents are not closed."""
+    shards: tuple[str, ...]
+
+
+class MixtureSource(Frozen):
+    """One source of a mixture. `input` is its place in the manifest's `inputs`."""
+
+    name: str
+    input: Count
+    weight: Count
+    """Share of the samples, as an integer over the mixture's `denominator`."""
+    documents: Count
+    tokens: Count
+
+
+class MixtureManifest(ManifestBase):
+    """Which share of the training samples comes from which token dataset, and the seed of their order."""
+
+    kind: Literal[Kind.MIXTURE] = Kind.MIXTURE
+    sources: tuple[MixtureSource, ...]
+    denominator: Annotated[int, Field(gt=0)]
+    seed: int
+    validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of each source's windows, taken from its end, that training never sees."""
+    vocab_size: Count
+    tokenizer: InputRef
+    tokenizer_sha256: Sha256
+    end_of_document_id: int | None
+
+
+class PackedManifest(ManifestBase):
+    """A mixture written out in training order as fixed-length sequences."""
+
+    kind: Literal[Kind.PACKED] = Kind.PACKED
+    sequence_length: Count
+    method: Literal["concat", "best-fit"]
+
+
+class RunManifest(ManifestBase):
+    """A finished training run: its settings, its metrics and the manifests of its checkpoints."""
+
+    kind: Literal[Kind.RUN] = Kind.RUN
+    step: Count
+    consumed_samples: Count
+    consumed_tokens: Count
+
+
+class CheckpointManifest(ManifestBase):
+    """The state of a run after `step` steps, complete enough to go on from."""
+
+    kind: Literal[Kind.CHECKPOINT] = Kind.CHECKPOINT
+    step: Count
+    consumed_samples: Count
+    consumed_tokens: Count
+    world_size: Count
+
+
+class ModelManifest(ManifestBase):
+    """A model in the Hugging Face layout, exported from a checkpoint."""
+
+    kind: Literal[Kind.MODEL] = Kind.MODEL
+    architecture: str
+    parameters: Count
+    max_logit_difference: float
+    """Largest |ours − transformers'| over the logits of the check made at export, fp32."""
+
+
+Manifest = (
+    DocumentsManifest
+    | TokenizerManifest
+    | TokensManifest
+    | MixtureManifest
+    | PackedManifest
+    | RunManifest
+    | CheckpointManifest
+    | ModelManifest
+)
+MANIFEST_ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(discriminator="kind")])
+
+
+def canonical_json(value: object) -> bytes:
+    """JSON with sorted keys, no spaces, UTF-8: one text for one value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def sha256_of_json(value: object) -> str:
+    """Hex sha256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()

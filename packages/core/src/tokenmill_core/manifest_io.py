@@ -1,0 +1,191 @@
+"""Reading, writing and checking manifests where they lie.
+
+load_manifest(path) ─▶ LoadedManifest ─▶ verify_files, load_input, …
+publish(manifest, folder) ─▶ manifest.json, written last
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, overload
+
+import orjson
+from pydantic import ValidationError
+
+from tokenmill_core import storage
+from tokenmill_core.errors import ManifestError, VerificationError
+from tokenmill_core.manifest import (
+    MANIFEST_ADAPTER,
+    MANIFEST_NAME,
+    FileEntry,
+    InputRef,
+    Kind,
+    Manifest,
+    ManifestBase,
+)
+
+M = TypeVar("M", bound=ManifestBase)
+
+
+@dataclass(frozen=True)
+class LoadedManifest(Generic[M]):
+    """A manifest and the place it was read from."""
+
+    url: str
+    manifest: M
+
+    @property
+    def folder(self) -> str:
+        """The folder that its files are relative to."""
+        return storage.parent(self.url)
+
+    def file_url(self, path: str) -> str:
+        """Where file `path` of the manifest lies; refused if it leads out of the folder."""
+        return storage.inside(self.folder, path)
+
+    def input_url(self, index: int) -> str:
+        """Where the manifest (or raw folder) of the input lay when this manifest was written."""
+        return storage.from_relative(self.manifest.inputs[index].path, self.folder)
+
+
+def manifest_url(path: str) -> str:
+    """The manifest meant by `path`: itself, or the `manifest.json` of the folder."""
+    fs, inner = storage.filesystem(path)
+    return storage.join(path, MANIFEST_NAME) if fs.isdir(inner) else path
+
+
+def is_manifest(path: str) -> bool:
+    """Whether `path` is a manifest or a folder that holds one."""
+    url = manifest_url(path)
+    if not url.endswith(".json") or not storage.exists(url):
+        return False
+    if url.endswith("/" + MANIFEST_NAME):
+        return True
+    with storage.open_read(url) as file:
+        return b'"schema_version"' in file.read(200)
+
+
+@overload
+def load_manifest(path: str) -> LoadedManifest[Manifest]: ...
+@overload
+def load_manifest(path: str, kind: type[M]) -> LoadedManifest[M]: ...
+def load_manifest(path: str, kind: type[Any] | None = None) -> LoadedManifest[Any]:
+    """Read the manifest at `path` (a folder or a JSON file) and check its digest.
+
+    Errors: `ManifestError` where there is none, where a field is wrong, or where its kind is not `kind`;
+    `VerificationError` where its digest is not that of its content.
+    """
+    url = manifest_url(path)
+    if not storage.exists(url):
+        raise ManifestError(
+            f"{path}: no manifest here; a folder without {MANIFEST_NAME} is unfinished: run its command again"
+        )
+    manifest = parse_manifest(storage.read_bytes(url), url)
+    if kind is not None and not isinstance(manifest, kind):
+        wanted = kind.model_fields["kind"].default
+        raise ManifestError(f"{url}: this is a {manifest.kind} manifest, but a {wanted} manifest is needed here")
+    return LoadedManifest(url=url, manifest=manifest)
+
+
+def parse_manifest(content: bytes, url: str) -> Manifest:
+    """The manifest in `content`; `url` is for messages."""
+    try:
+        manifest = MANIFEST_ADAPTER.validate_python(orjson.loads(content), strict=False)
+    except orjson.JSONDecodeError as error:
+        raise ManifestError(f"{url}: not JSON ({error}); restore the file or build the dataset again") from error
+    except ValidationError as error:
+        raise ManifestError(f"{url}: {describe_validation_error(error)}") from error
+    if manifest.compute_digest() != manifest.digest:
+        raise VerificationError(
+            f"{url}: the digest says {manifest.digest[:12]}… but the content gives {manifest.compute_digest()[:12]}…; "
+            "the manifest was changed by hand: build the dataset again"
+        )
+    return manifest
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """Every problem of `error` as `field.path: what is wrong (got value)`."""
+    lines = []
+    for item in error.errors():
+        field = ".".join(str(part) for part in item["loc"])
+        value = "" if isinstance(item["input"], dict | list) else f" (got {item['input']!r})"
+        lines.append(f"{field}: {item['msg'].removeprefix('Value error, ')}{value}")
+    return "; ".join(lines)
+
+
+def load_input(loaded: LoadedManifest[Any], index: int) -> LoadedManifest[Manifest]:
+    """The manifest of an input, refused if it is no longer the one that was read."""
+    ref = loaded.manifest.inputs[index]
+    return check_identity(load_manifest(loaded.input_url(index)), ref, loaded.url)
+
+
+def check_identity(found: LoadedManifest[M], ref: InputRef, by: str) -> LoadedManifest[M]:
+    """`found`, if it is what `ref` names; `by` is the manifest that names it."""
+    if found.manifest.digest != ref.digest:
+        raise VerificationError(
+            f"{by} was made from {ref.kind} {ref.name!r} with digest {ref.digest[:12]}…, but {found.url} now has "
+            f"{found.manifest.digest[:12]}…: build what depends on it again, or restore the old dataset"
+        )
+    return found
+
+
+def input_ref(loaded: LoadedManifest[Any], folder: str) -> InputRef:
+    """A reference to `loaded` for a manifest that will lie in `folder`."""
+    manifest = loaded.manifest
+    return InputRef(
+        kind=Kind(manifest.kind),
+        name=manifest.name,
+        version=manifest.version,
+        digest=manifest.digest,
+        path=storage.relative_to(loaded.url, folder),
+    )
+
+
+def dump_manifest(manifest: ManifestBase) -> bytes:
+    """The manifest as it stands on disk: indented JSON with a final newline."""
+    return manifest.model_dump_json(indent=2).encode("utf-8") + b"\n"
+
+
+def publish(manifest: M, folder: str, name: str = MANIFEST_NAME) -> LoadedManifest[M]:
+    """Seal `manifest` and write it into `folder`, whole or not at all: the last act of a build."""
+    sealed = manifest.model_validate(manifest.sealed().model_dump())
+    url = storage.join(folder, name)
+    content = dump_manifest(sealed)
+    if storage.is_local(folder):
+        path = storage.local_path(url)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        storage.write_atomic(path, content)
+    else:
+        fs, inner = storage.filesystem(url)
+        fs.pipe_file(inner, content)
+    return LoadedManifest(url=url, manifest=sealed)
+
+
+def check_sizes(loaded: LoadedManifest[Any]) -> None:
+    """Every file of the manifest is there and has its size. Costs one look a file."""
+    for entry in loaded.manifest.files:
+        url = loaded.file_url(entry.path)
+        if not storage.exists(url):
+            raise VerificationError(f"{url}: missing, but {loaded.url} lists it: restore it or build the dataset again")
+        have = storage.size(url)
+        if have != entry.bytes:
+            raise VerificationError(
+                f"{url}: {have} bytes on disk, {entry.bytes} in its manifest: restore it or build the dataset again"
+            )
+
+
+def check_hash(loaded: LoadedManifest[Any], entry: FileEntry, on_bytes: Callable[[int], None] | None = None) -> None:
+    """The file's content is what the manifest vouches for."""
+    url = loaded.file_url(entry.path)
+    _, sha256 = storage.hash_file(url, on_bytes)
+    if sha256 != entry.sha256:
+        raise VerificationError(
+            f"{url}: sha256 is {sha256[:12]}…, its manifest says {entry.sha256[:12]}…: "
+            "the content changed; restore it or build the dataset again"
+        )
+
+
+def verify_files(loaded: LoadedManifest[Any], on_bytes: Callable[[int], None] | None = None) -> None:
+    """Every file of the manifest is there with its size and its sha256: reads all of them."""
+    check_sizes(loaded)
+    for entry in loaded.manifest.files:
+        check_hash(loaded, entry, on_bytes)

@@ -1,0 +1,96 @@
+"""Documents gathered into record batches of bounded size."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tokenmill_core.documents import DOCUMENT_SCHEMA, MAX_BATCH_BYTES
+
+MAX_BATCH_ROWS = 1 << 16
+"""A batch holds at most this many documents, so that millions of tiny ones stay small in memory too."""
+
+
+class BatchBuilder:
+    """Collects the documents of one file."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._clear()
+
+    def _clear(self) -> None:
+        self._ids: list[str | None] = []
+        self._texts: list[str] = []
+        self._rows: list[int] = []
+        self._bytes = 0
+
+    def has_room(self, num_bytes: int) -> bool:
+        """Whether a document of at most `num_bytes` UTF-8 bytes still fits; into an empty batch any does."""
+        rows = len(self._rows)
+        return rows == 0 or (rows < MAX_BATCH_ROWS and self._bytes + num_bytes <= MAX_BATCH_BYTES)
+
+    def add(self, *, id: str | None, text: str, row: int, num_bytes: int) -> None:
+        """Append a document; `num_bytes` is what `has_room` was asked for."""
+        self._ids.append(id)
+        self._texts.append(text)
+        self._rows.append(row)
+        self._bytes += num_bytes
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """The batch, if it holds anything, leaving the builder empty."""
+        if self._rows:
+            batch = make_batch(
+                ids=pa.array(self._ids, pa.string()),
+                texts=pa.array(self._texts, pa.large_string()),
+                file=self._file,
+                rows=pa.array(self._rows, pa.int64()),
+            )
+            self._clear()
+            yield batch
+
+
+def make_batch(*, ids: pa.Array, texts: pa.Array, file: str, rows: pa.Array) -> pa.RecordBatch:
+    """A batch of `DOCUMENT_SCHEMA` whose documents all come from `file`."""
+    files = pa.repeat(pa.scalar(file, pa.string()), len(texts))
+    return pa.RecordBatch.from_arrays([ids, texts, files, rows], schema=DOCUMENT_SCHEMA)
+
+
+def text_bytes(batch: pa.RecordBatch) -> int:
+    """UTF-8 bytes of a batch's texts."""
+    return int(pc.sum(pc.binary_length(batch.column("text"))).as_py() or 0)
+
+
+def cut_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """`batch` in slices within the limits; a document over the limit by itself is a slice of its own."""
+    lengths = pc.binary_length(batch.column("text")).to_numpy(zero_copy_only=False)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    start = 0
+    while start < batch.num_rows:
+        limit = MAX_BATCH_BYTES + (int(ends[start - 1]) if start else 0)
+        stop = max(start + 1, int(np.searchsorted(ends, limit, side="right")))
+        stop = min(stop, start + MAX_BATCH_ROWS)
+        yield batch.slice(start, stop - start)
+        start = stop
+
+
+def join_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same documents in the same order, small neighbours joined into batches within the limits."""
+    waiting: list[pa.RecordBatch] = []
+    rows = num_bytes = 0
+    for batch in batches:
+        size = text_bytes(batch)
+        if waiting and (rows + batch.num_rows > MAX_BATCH_ROWS or num_bytes + size > MAX_BATCH_BYTES):
+            yield _joined(waiting)
+            waiting, rows, num_bytes = [], 0, 0
+        waiting.append(batch)
+        rows, num_bytes = rows + batch.num_rows, num_bytes + size
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).combine_chunks()
+    return table.to_batches()[0]

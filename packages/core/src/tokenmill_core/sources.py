@@ -1,0 +1,61 @@
+"""Documents for a stage, whether its inputs are raw files or documents manifests: tasks, and the batches of a task."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tokenmill_core.documents import Account
+from tokenmill_core.manifest import DocumentsManifest
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.pieces import group_pieces, plan_documents, plan_pieces
+from tokenmill_core.readers import Piece, ReadOptions, read_piece
+from tokenmill_core.stage import Inputs, Task
+
+TASK_BYTES = 64 << 20
+"""Bytes of files that make a task: a minute of work or less, and enough to be worth a process."""
+
+
+def plan_inputs(inputs: Inputs, options: ReadOptions) -> list[Piece]:
+    """All pieces of all inputs in their order. Manifests that are not of documents are passed over."""
+    pieces = plan_pieces(inputs.raw, options)
+    for loaded in inputs.manifests:
+        if isinstance(loaded.manifest, DocumentsManifest):
+            pieces += plan_documents(loaded.folder, _part_files(loaded))
+    return pieces
+
+
+def _part_files(loaded: LoadedManifest[Any]) -> list[Any]:
+    return [entry for entry in loaded.manifest.files if entry.path.endswith(".parquet")]
+
+
+def document_tasks(inputs: Inputs, options: ReadOptions) -> list[Task]:
+    """A task for each group of small files, and for each share of a large one. Depends on the data alone."""
+    groups = group_pieces(plan_inputs(inputs, options), TASK_BYTES)
+    return [
+        Task(index=index, payload={"pieces": [piece.to_json() for piece in group]}, weight=sum(p.bytes for p in group))
+        for index, group in enumerate(groups)
+    ]
+
+
+def task_pieces(task: Task) -> list[Piece]:
+    """The pieces that a task of `document_tasks` reads."""
+    return [Piece.from_json(value) for value in task.payload["pieces"]]
+
+
+def read_task(task: Task, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
+    """Batches of the documents of a task, in order; `account` takes them in."""
+    for piece in task_pieces(task):
+        yield from read_piece(piece, options, account)
+
+
+def read_inputs(inputs: Inputs, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
+    """Batches of all documents of all inputs, in order."""
+    for piece in plan_inputs(inputs, options):
+        yield from read_piece(piece, options, account)
+
+
+def texts(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str]]:
+    """The texts of each batch."""
+    for batch in batches:
+        yield batch.column("text").to_pylist()

@@ -1,0 +1,189 @@
+"""Files by fsspec URL: a plain path is a local file, `s3://…` and the like need their fsspec driver installed."""
+
+import hashlib
+import os
+import posixpath
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from tokenmill_core.errors import InputError, VerificationError
+
+CHUNK_BYTES = 1 << 20
+
+
+def filesystem(url: str) -> tuple[Any, str]:
+    """The fsspec filesystem behind `url` and the path within it."""
+    if "://" not in url:
+        return LocalFileSystem(), os.path.abspath(url)
+    try:
+        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+    except (ImportError, ValueError) as error:
+        raise InputError(f"cannot open {url!r}: {error}; install the fsspec driver for this protocol") from error
+
+
+def is_local(url: str) -> bool:
+    """Whether `url` names a place on this machine's own file system."""
+    return "://" not in url or url.startswith(("file://", "local://"))
+
+
+def local_path(url: str) -> Path:
+    """The local path behind `url`."""
+    return Path(filesystem(url)[1])
+
+
+def join(base: str, relative: str) -> str:
+    """`relative` below `base`, both with forward slashes."""
+    return posixpath.normpath(posixpath.join(base, relative)) if "://" not in base else f"{base.rstrip('/')}/{relative}"
+
+
+def parent(url: str) -> str:
+    """The folder that holds `url`."""
+    return os.path.dirname(os.path.abspath(url)) if "://" not in url else url.rsplit("/", 1)[0]
+
+
+def relative_to(url: str, base: str) -> str:
+    """`url` as seen from folder `base`, so that both can move together; `url` itself where either is remote."""
+    if is_local(url) and is_local(base):
+        return os.path.relpath(local_path(url), local_path(base)).replace(os.sep, "/")
+    return url
+
+
+def from_relative(relative: str, base: str) -> str:
+    """The inverse of `relative_to`."""
+    if "://" in relative or os.path.isabs(relative):
+        return relative
+    return os.path.normpath(os.path.join(local_path(base), relative)) if is_local(base) else join(base, relative)
+
+
+def exists(url: str) -> bool:
+    """Whether something lies at `url`."""
+    fs, path = filesystem(url)
+    return bool(fs.exists(path))
+
+
+def size(url: str) -> int:
+    """Bytes of the file at `url`."""
+    fs, path = filesystem(url)
+    return int(fs.size(path))
+
+
+def open_read(url: str) -> IO[bytes]:
+    """The file at `url`, for reading bytes."""
+    fs, path = filesystem(url)
+    return fs.open(path, "rb")  # type: ignore[no-any-return]
+
+
+def read_bytes(url: str) -> bytes:
+    """All of the file at `url`."""
+    with open_read(url) as file:
+        return file.read()
+
+
+def hash_file(url: str, on_bytes: Callable[[int], None] | None = None) -> tuple[int, str]:
+    """(bytes, sha256) of the file at `url`; `on_bytes` is told how far it has come, chunk by chunk."""
+    digest, total = hashlib.sha256(), 0
+    with open_read(url) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            total += len(chunk)
+            if on_bytes:
+                on_bytes(len(chunk))
+    return total, digest.hexdigest()
+
+
+def inside(folder: str, relative: str) -> str:
+    """The URL of `relative` in `folder`, refused if it leads out of it, symbolic links followed."""
+    url = join(folder, relative)
+    if is_local(folder):
+        root, target = local_path(folder).resolve(), local_path(url).resolve()
+        if not target.is_relative_to(root):
+            raise VerificationError(f"{relative!r} leads out of {root} (to {target}): refused; copy the file in")
+    return url
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write `content` to a local `path` so that it is there whole or not at all, even after a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+class HashingWriter:
+    """A local file that is hashed while it is written and takes its name only when closed without an error.
+
+    As a context manager: leaving it by an exception removes what was written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes = 0
+        self._digest = hashlib.sha256()
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self._temporary.open("wb")
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append `data`; the number of bytes written."""
+        view = memoryview(data).cast("B")
+        self._digest.update(view)
+        self._file.write(view)
+        self.bytes += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+        return self.bytes
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        self._file.flush()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what has been written so far."""
+        return self._digest.hexdigest()
+
+    def close(self) -> None:
+        """Flush to disk and give the file its name. Closing twice does nothing."""
+        if self._file.closed:
+            return
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        self._temporary.replace(self.path)
+
+    def abandon(self) -> None:
+        """Close and remove what was written."""
+        self._file.close()
+        with suppress(OSError):
+            self._temporary.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()

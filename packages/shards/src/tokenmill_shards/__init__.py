@@ -1,0 +1,25 @@
+"""Documents to token shards, mixtures and batches: a data order that is a pure function. NumPy, no torch."""
+
+from tokenmill_shards.mmididx import Shard, ShardWriter, dtype_for, merge_shards
+from tokenmill_shards.order import SampleOrder
+from tokenmill_shards.permutation import epoch_key, permute
+from tokenmill_shards.source import DocumentPlace, TokenSource, Verify
+from tokenmill_shards.windows import Located, MixtureReader, num_windows
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DocumentPlace",
+    "Located",
+    "MixtureReader",
+    "SampleOrder",
+    "Shard",
+    "ShardWriter",
+    "TokenSource",
+    "Verify",
+    "dtype_for",
+    "epoch_key",
+    "merge_shards",
+    "num_windows",
+    "permute",
+]

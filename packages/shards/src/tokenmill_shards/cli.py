@@ -1,0 +1,129 @@
+"""`prep tokenize`, `mix`, `merge` and `trace`."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+import click
+from rich.table import Table
+
+from tokenmill_core.cli.options import (
+    build_from_options,
+    json_option,
+    nest,
+    reader_options,
+    run_stage_command,
+    stage_options,
+    summary,
+    wide_console,
+)
+from tokenmill_shards.budget import SourceBudget, budget_table, parse_tokens
+from tokenmill_shards.merge import STAGE as MERGE
+from tokenmill_shards.mix import STAGE as MIX
+from tokenmill_shards.tokenize import STAGE as TOKENIZE
+from tokenmill_shards.windows import MixtureReader
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@reader_options
+@click.option("--tokenizer", required=True, help="A tokenizer dataset, or a tokenizer.json.")
+@click.option("--end-of-document", metavar="TOKEN", help="Token that closes a document. [default: the tokenizer's]")
+@click.option("--no-end-of-document", is_flag=True, help="Do not close documents.")
+@stage_options
+def tokenize(
+    inputs: tuple[str, ...], tokenizer: str, end_of_document: str | None, no_end_of_document: bool, **options: Any
+) -> None:
+    """Encode the documents of every INPUT into token shards.
+
+    INPUT is a file, a folder, a glob, an fsspec URL, or the manifest of documents.
+
+    \b
+    Examples:
+      prep tokenize data/clean --tokenizer data/tokenizer --out data/tokens
+      prep tokenize 'corpus/*.jsonl.gz' --tokenizer tokenizer.json --text-field content --out data/tokens
+    """
+    flat = {"tokenizer": tokenizer, "end_of_document": end_of_document}
+    settings = nest(flat | ({"append_end_of_document": False} if no_end_of_document else {}), options)
+    run_stage_command(TOKENIZE, inputs, settings, options)
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="NAME=DIR[:WEIGHT]...")
+@click.option("--temperature", type=float, help="T in share ~ size^(1/T); above 1 evens sources out. [default: 1]")
+@click.option("--tokens", "budget", help="Token budget that the table is for, such as 10B. [default: one pass]")
+@click.option("--seed", type=int, help="Seed of the data's order. [default: 0]")
+@click.option("--validation-share", type=float, help="Share of each source kept for validation. [default: 0]")
+@stage_options
+def mix(
+    sources: tuple[str, ...],
+    temperature: float | None,
+    budget: str | None,
+    seed: int | None,
+    validation_share: float | None,
+    **options: Any,
+) -> None:
+    """Mix tokens datasets: write which share of the training samples comes from which.
+
+    The size of a source is its number of tokens, or WEIGHT where given (for all sources, or for none).
+
+    \b
+    Examples:
+      prep mix web=data/web code=data/code --temperature 3.3 --tokens 10B --out data/mixture.json
+      prep mix web=data/web:0.8 code=data/code:0.2 --out data/mixture.json
+    """
+    tokens = parse_tokens(budget) if budget else None
+    flat = {"temperature": temperature, "seed": seed, "validation_share": validation_share}
+    built = build_from_options(MIX, sources, nest(flat, options), options)
+    rows = budget_table(built.loaded.manifest, tokens)
+    if options["as_json"]:
+        manifest = built.loaded.manifest.model_dump(mode="json")
+        click.echo(json.dumps({"up_to_date": built.up_to_date, "table": [asdict(row) for row in rows], **manifest}))
+        return
+    click.echo(summary(built))
+    wide_console().print(_table(rows))
+
+
+def _table(rows: list[SourceBudget]) -> Table:
+    table = Table()
+    table.add_column("source")
+    for name in ("documents", "tokens", "share", "tokens drawn", "epochs"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        numbers = (f"{row.documents:,}", f"{row.tokens:,}", f"{row.share:.2%}", f"{row.drawn_tokens:,.0f}")
+        table.add_row(row.name, *numbers, f"{row.epochs:.2f}")
+    return table
+
+
+@click.command()
+@click.argument("inputs", nargs=-1, required=True, metavar="DIR...")
+@stage_options
+def merge(inputs: tuple[str, ...], **options: Any) -> None:
+    """Put several tokens datasets of one tokenizer into one, in the order they are named.
+
+    \b
+    Example: prep merge data/tokens-2024 data/tokens-2025 --out data/tokens
+    """
+    run_stage_command(MERGE, inputs, {}, options)
+
+
+@click.command()
+@click.argument("mixture")
+@click.option("--sample", type=click.IntRange(min=0), required=True, help="Global sample index, from 0.")
+@click.option("--sequence-length", type=click.IntRange(min=1), required=True, help="That of the training run.")
+@json_option
+def trace(mixture: str, sample: int, sequence_length: int, as_json: bool) -> None:
+    """Name the documents that a training sample is made of.
+
+    \b
+    Example: prep trace data/mixture.json --sample 12345 --sequence-length 2048
+    """
+    documents = MixtureReader.open(mixture, sequence_length, verify="sizes").trace(sample)
+    if as_json:
+        click.echo(json.dumps(documents))
+        return
+    table = Table("source", "raw file", "row", "id", "shard", "document", "tokens of the sample")
+    for d in documents:
+        place = f"{d['first_token']}-{d['last_token']}"
+        table.add_row(d["source"], d["file"], str(d["row"]), d["id"] or "", d["shard"], str(d["document"]), place)
+    wide_console().print(table)

@@ -1,0 +1,85 @@
+"""The `merge` stage: several tokens datasets ─▶ one, their shards one after another in the order they are named."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tokenmill_core.errors import InputError
+from tokenmill_core.manifest import Counts, Frozen, ManifestBase, TokensManifest
+from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
+from tokenmill_core.storage import CHUNK_BYTES, HashingWriter, open_read
+from tokenmill_shards.mix import rebase, refuse_mismatch
+from tokenmill_shards.tokenize import SHARD_SUFFIXES
+
+
+class MergeConfig(Frozen):
+    """`prep merge` has no settings: the result is decided by what is merged."""
+
+
+@dataclass(frozen=True)
+class MergeStage(Stage):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "merge"
+    version: ClassVar[int] = 1
+    tools: ClassVar[tuple[str, ...]] = ("tokenmill-shards",)
+
+    config: MergeConfig
+    inputs: Inputs
+    dataset_name: str
+
+    def phases(self) -> Sequence[Phase]:
+        """One pass of copying."""
+        return (Phase("copy", self.plan, self.run),)
+
+    def plan(self, work: Work) -> Sequence[Task]:
+        """A task a shard."""
+        shards = [(i, shard) for i, item in enumerate(self.inputs.manifests) for shard in item.manifest.shards]
+        return [Task(index=n, payload={"input": i, "shard": shard}) for n, (i, shard) in enumerate(shards)]
+
+    def run(self, task: Task, work: Work) -> Report:
+        """Copy a shard under its new name, byte for byte."""
+        loaded = self.inputs.manifests[task.payload["input"]]
+        entries = {entry.path: entry for entry in loaded.manifest.files}
+        files = []
+        for suffix in SHARD_SUFFIXES:
+            old = entries[task.payload["shard"] + suffix]
+            path = work.path("copy", f"shard-{task.index:05d}{suffix}")
+            with open_read(loaded.file_url(old.path)) as source, HashingWriter(path) as target:
+                while chunk := source.read(CHUNK_BYTES):
+                    target.write(chunk)
+            files.append(old.model_copy(update={"path": path.name, "bytes": target.bytes, "sha256": target.sha256}))
+        return Report(files=tuple(files))
+
+    def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
+        """The tokens manifest: what the inputs have in common, and their sums."""
+        first: TokensManifest = self.inputs.manifests[0].manifest
+        counts = [loaded.manifest.counts for loaded in self.inputs.manifests]
+        totals = {unit: sum(getattr(c, unit) for c in counts) for unit in ("documents", "bytes", "tokens")}
+        taken_in = {"input_documents": totals["documents"], "input_bytes": totals["bytes"]}
+        return TokensManifest(
+            **common | {"counts": Counts(**totals, **taken_in)},
+            dtype=first.dtype,
+            vocab_size=first.vocab_size,
+            tokenizer=rebase(first.tokenizer, common["inputs"][0].path),
+            tokenizer_sha256=first.tokenizer_sha256,
+            end_of_document_id=first.end_of_document_id,
+            shards=tuple(f"shard-{task.index:05d}" for task in self.plan(work)),
+        )
+
+
+def build(config: MergeConfig, inputs: Sequence[str], name: str | None) -> MergeStage:
+    """The stage for the tokens datasets `inputs`, in this order.
+
+    Errors: `InputError` where tokenizers, token types or end-of-document ids differ.
+    """
+    if not inputs:
+        raise InputError("no INPUT given: name the tokens datasets to merge")
+    loaded: list[LoadedManifest[TokensManifest]] = [load_manifest(path, TokensManifest) for path in inputs]
+    refuse_mismatch(list(inputs), loaded)
+    together = Inputs(manifests=tuple(loaded))
+    return MergeStage(config=config, inputs=together, dataset_name=name or together.default_name())
+
+
+STAGE = StageType(config=MergeConfig, build=build)

@@ -1,0 +1,212 @@
+"""The `mix` stage: tokens datasets and weights ─▶ a mixture manifest. No token is touched.
+
+Source i has size q_i, its tokens or the weight given with it. Its share is p_i = q_i^(1/T) / Σ q_j^(1/T): T = 1 keeps
+the proportions, a higher temperature evens them out. Shares are kept as integers over a common denominator, so that
+they are the same on every machine.
+"""
+
+import math
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from tokenmill_core import storage
+from tokenmill_core.errors import ConfigError, InputError
+from tokenmill_core.manifest import (
+    Counts,
+    Frozen,
+    InputRef,
+    ManifestBase,
+    MixtureManifest,
+    MixtureSource,
+    TokensManifest,
+)
+from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work
+
+DENOMINATOR = 1 << 40
+"""Shares are multiples of 2⁻⁴⁰: 9e-13."""
+_CONTEXT = Context(prec=60)
+"""Decimal arithmetic gives the same digits on every machine; the platform's `pow` need not."""
+
+
+class MixConfig(Frozen):
+    """Settings of `prep mix`."""
+
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    """T of the formula above."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of the data's order."""
+    validation_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of each source's windows that is kept for validation."""
+
+
+class SolvedMixConfig(MixConfig):
+    """The settings together with what was solved for: the recorded config of a mixture."""
+
+    weights: dict[str, int]
+    """Integer weight of each source."""
+
+
+@dataclass(frozen=True)
+class SourceArgument:
+    """One `NAME=DIR[:WEIGHT]`."""
+
+    name: str
+    path: str
+    weight: Decimal | None
+
+
+@dataclass(frozen=True)
+class MixStage(Stage):
+    """See the module's docstring."""
+
+    name: ClassVar[str] = "mix"
+    version: ClassVar[int] = 1
+    tools: ClassVar[tuple[str, ...]] = ("tokenmill-shards",)
+    reads_input_files: ClassVar[bool] = False
+
+    config: SolvedMixConfig
+    inputs: Inputs
+    dataset_name: str
+
+    def phases(self) -> Sequence[Phase]:
+        """None: all is known from the manifests."""
+        return ()
+
+    def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
+        """The mixture manifest."""
+        manifests: list[TokensManifest] = [loaded.manifest for loaded in self.inputs.manifests]
+        sources = tuple(
+            MixtureSource(name=name, input=i, weight=weight, documents=m.counts.documents, tokens=m.counts.tokens)
+            for i, ((name, weight), m) in enumerate(zip(self.config.weights.items(), manifests, strict=True))
+        )
+        totals = {unit: sum(getattr(m.counts, unit) for m in manifests) for unit in ("documents", "bytes", "tokens")}
+        counts = Counts(**totals, input_documents=totals["documents"], input_bytes=totals["bytes"])
+        first = self.inputs.manifests[0]
+        return MixtureManifest(
+            **common | {"counts": counts},
+            sources=sources,
+            denominator=sum(self.config.weights.values()),
+            seed=self.config.seed,
+            validation_share=self.config.validation_share,
+            vocab_size=first.manifest.vocab_size,
+            tokenizer=rebase(first.manifest.tokenizer, common["inputs"][0].path),
+            tokenizer_sha256=first.manifest.tokenizer_sha256,
+            end_of_document_id=first.manifest.end_of_document_id,
+        )
+
+
+def parse_source(argument: str) -> SourceArgument:
+    """`NAME=DIR[:WEIGHT]`. What stands behind the last colon is a weight unless it holds a slash."""
+    name, equals, rest = argument.partition("=")
+    if not equals or not name or not rest:
+        raise ConfigError(f"source {argument!r}: expected NAME=DIR or NAME=DIR:WEIGHT")
+    path, colon, weight = rest.rpartition(":")
+    if not colon or "/" in weight:
+        return SourceArgument(name=name, path=rest, weight=None)
+    return SourceArgument(name=name, path=path, weight=_parse_weight(weight, name))
+
+
+def _parse_weight(text: str, name: str) -> Decimal:
+    try:
+        weight = Decimal(text)
+    except ArithmeticError:
+        weight = Decimal("nan")
+    if not weight.is_finite() or weight < 0:
+        raise ConfigError(f"source {name!r}: weight {text!r} is not a number of 0 or more")
+    return weight
+
+
+def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int = DENOMINATOR) -> list[int]:
+    """Integer weights with the shares p_i = q_i^(1/T) / Σ q_j^(1/T), summing to `denominator` by largest remainder.
+
+    A size of 0 gets 0, any other at least 1. Ties in the remainders go to the first.
+    """
+    power = _CONTEXT.divide(Decimal(1), Decimal(repr(temperature)))
+    raised = [_CONTEXT.power(size, power) if size else Decimal(0) for size in sizes]
+    total = sum(raised, Decimal(0))
+    exact = [_CONTEXT.divide(_CONTEXT.multiply(value, Decimal(denominator)), total) for value in raised]
+    weights = [max(math.floor(value), 1 if value else 0) for value in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (weights[i] - exact[i], i))
+    missing = denominator - sum(weights)
+    for i in [i for i in by_remainder if weights[i]][: max(missing, 0)]:
+        weights[i] += 1
+    largest = max(range(len(weights)), key=lambda i: weights[i])
+    weights[largest] += min(missing, 0)  # shares raised to 1 come off the largest one
+    return weights
+
+
+def sizes_of(sources: Sequence[SourceArgument], tokens: Sequence[int]) -> list[Decimal]:
+    """q_i: the weights where given, else the tokens.
+
+    Errors: `ConfigError` where only some have a weight, or all are zero; `InputError` for a weighted source without
+    documents.
+    """
+    without = [source.name for source in sources if source.weight is None]
+    if without and len(without) < len(sources):
+        raise ConfigError(f"source {without[0]!r} has no weight, but others have: give all sources a weight, or none")
+    sizes = [Decimal(n) if s.weight is None else s.weight for s, n in zip(sources, tokens, strict=True)]
+    empty = [s.name for s, size, n in zip(sources, sizes, tokens, strict=True) if not n and (size or s.weight is None)]
+    if empty:
+        raise InputError(f"source {empty[0]!r} has no documents: leave it out, or give it weight 0")
+    if not any(sizes):
+        raise ConfigError("all weights are 0: give at least one source a weight above 0")
+    return sizes
+
+
+def rebase(ref: InputRef, tokens_path: str) -> InputRef:
+    """`ref`, whose path is relative to a tokens manifest, as seen from where that manifest is at `tokens_path`."""
+    if "://" in ref.path:
+        return ref
+    return ref.model_copy(update={"path": storage.join(posixpath.dirname(tokens_path), ref.path)})
+
+
+def refuse_mismatch(names: Sequence[str], loaded: Sequence[LoadedManifest[TokensManifest]]) -> None:
+    """All sources must speak the same vocabulary."""
+    speech = [
+        {
+            "tokenizer": item.manifest.tokenizer_sha256[:12],
+            "dtype": item.manifest.dtype,
+            "vocab_size": item.manifest.vocab_size,
+            "end_of_document_id": item.manifest.end_of_document_id,
+        }
+        for item in loaded
+    ]
+    for name, own in zip(names, speech, strict=True):
+        for what, value in own.items():
+            if value != speech[0][what]:
+                raise InputError(
+                    f"source {name!r} has {what} {value}, but {names[0]!r} has {speech[0][what]}: "
+                    "tokenize them with the same tokenizer and settings"
+                )
+
+
+def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStage:
+    """The stage for `NAME=DIR[:WEIGHT]` arguments; their order does not count."""
+    sources = sorted((parse_source(argument) for argument in inputs), key=lambda source: source.name)
+    names = [source.name for source in sources]
+    twice = [name for name in names if names.count(name) > 1]
+    if not sources or twice:
+        raise ConfigError(f"source {twice[0]!r} is named twice" if twice else "no source given: NAME=DIR, or more")
+    loaded = [load_manifest(source.path, TokensManifest) for source in sources]
+    _refuse_same_dataset(names, loaded)
+    refuse_mismatch(names, loaded)
+    weights = solve_weights(sizes_of(sources, [m.manifest.counts.tokens for m in loaded]), config.temperature)
+    solved = SolvedMixConfig(**config.model_dump(), weights=dict(zip(names, weights, strict=True)))
+    return MixStage(config=solved, inputs=Inputs(manifests=tuple(loaded)), dataset_name=name or "+".join(names))
+
+
+def _refuse_same_dataset(names: Sequence[str], loaded: Sequence[LoadedManifest[TokensManifest]]) -> None:
+    first: dict[str, str] = {}
+    for name, item in zip(names, loaded, strict=True):
+        other = first.setdefault(item.manifest.digest, name)
+        if other != name:
+            raise ConfigError(f"sources {other!r} and {name!r} are the same dataset: name it once, with both weights")
+
+
+STAGE = StageType(config=MixConfig, build=build, suffix=".json")

@@ -1,0 +1,114 @@
+"""Small real datasets, written by the same code that writes large ones."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tokenmill_core import storage
+from tokenmill_core.manifest import (
+    FileEntry,
+    InputRef,
+    Kind,
+    MixtureManifest,
+    MixtureSource,
+    StageRef,
+    TokensManifest,
+)
+from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
+from tokenmill_shards import MixtureReader, ShardWriter, dtype_for
+from tokenmill_shards.places import PLACES_SCHEMA, PLACES_SUFFIX
+
+MakeTokens = Callable[..., LoadedManifest[TokensManifest]]
+TOKENIZER = InputRef(
+    kind=Kind.TOKENIZER, name="tokenizer", version="1", digest="0" * 64, path="tokenizer/manifest.json"
+)
+
+
+@pytest.fixture
+def make_tokens(tmp_path: Path) -> MakeTokens:
+    """make_tokens(name, shards, vocab_size): a tokens dataset; `shards` holds the lengths of each shard's documents.
+
+    Token i of the dataset has the id i mod `vocab_size`. Document d of a shard stands in row 10 + d of the raw file
+    `<name>/<shard>.jsonl`.
+    """
+
+    def make(name: str, shards: Sequence[Sequence[int]], vocab_size: int = 60_000) -> LoadedManifest[TokensManifest]:
+        folder, offset = tmp_path / name, 0
+        files: list[FileEntry] = []
+        for number, lengths in enumerate(shards):
+            prefix = folder / f"shard-{number:05d}"
+            with ShardWriter(prefix, dtype_for(vocab_size), vocab_size) as writer:
+                writer.append((offset + np.arange(sum(lengths))) % vocab_size, np.array(lengths, np.int64))
+            offset += sum(lengths)
+            places = folder / f"{prefix.name}{PLACES_SUFFIX}"
+            rows = [
+                {"file": f"{name}/{prefix.name}.jsonl", "row": 10 + d, "id": f"{name}-{d}"} for d in range(len(lengths))
+            ]
+            pq.write_table(pa.Table.from_pylist(rows, PLACES_SCHEMA), places)
+            num_bytes, sha256 = storage.hash_file(str(places))
+            files += [*writer.files, FileEntry(path=places.name, bytes=num_bytes, sha256=sha256)]
+        names = [f"shard-{number:05d}" for number in range(len(shards))]
+        manifest = TokensManifest(
+            name=name,
+            stage=StageRef(name="tokenize", version=1),
+            config={},
+            files=tuple(files),
+            dtype=dtype_for(vocab_size).name,
+            vocab_size=vocab_size,
+            tokenizer=TOKENIZER,
+            tokenizer_sha256="0" * 64,
+            end_of_document_id=None,
+            shards=tuple(names),
+        )
+        return publish(manifest, str(folder))
+
+    return make
+
+
+@pytest.fixture
+def make_mixture(tmp_path: Path) -> Callable[..., LoadedManifest[MixtureManifest]]:
+    """make_mixture({name: (tokens, weight)}, …): a mixture of tokens datasets; its URL opens a MixtureReader."""
+
+    def make(
+        parts: dict[str, tuple[LoadedManifest[TokensManifest], int]], seed: int = 0, validation_share: float = 0.0
+    ) -> LoadedManifest[MixtureManifest]:
+        folder = str(tmp_path / "mixture")
+        manifest = MixtureManifest(
+            name="mixture",
+            stage=StageRef(name="mix", version=1),
+            config={},
+            inputs=tuple(input_ref(tokens, folder) for tokens, _ in parts.values()),
+            sources=tuple(
+                MixtureSource(
+                    name=name,
+                    input=number,
+                    weight=weight,
+                    documents=0,
+                    tokens=sum(entry.tokens or 0 for entry in tokens.manifest.files),
+                )
+                for number, (name, (tokens, weight)) in enumerate(parts.items())
+            ),
+            denominator=max(1, sum(weight for _, weight in parts.values())),
+            seed=seed,
+            validation_share=validation_share,
+            vocab_size=60_000,
+            tokenizer=TOKENIZER,
+            tokenizer_sha256="0" * 64,
+            end_of_document_id=None,
+        )
+        return publish(manifest, folder)
+
+    return make
+
+
+@pytest.fixture
+def two_sources(make_tokens: MakeTokens, make_mixture: Callable[..., LoadedManifest[MixtureManifest]]) -> MixtureReader:
+    """`code` (weight 1, two shards) and `prose` (weight 3), sequence length 16, a tenth held out."""
+    code = make_tokens("code", [[100, 0, 300], [1, 243]])
+    prose = make_tokens("prose", [[1000], [], [500, 7, 493]])
+    mixture = make_mixture({"code": (code, 1), "prose": (prose, 3)}, seed=7, validation_share=0.1)
+    return MixtureReader.open(mixture.url, 16)

@@ -1,0 +1,88 @@
+"""Opening a tokenizer: one of our manifests, or anybody's `tokenizer.json`."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tokenmill_core import storage
+from tokenmill_core.errors import InputError
+from tokenmill_core.inputs import expand_inputs, hash_group
+from tokenmill_core.manifest import TokenizerManifest
+from tokenmill_core.manifest_io import is_manifest, load_manifest, verify_files
+from tokenmill_core.readers import Format
+from tokenmill_core.stage import Inputs
+
+TOKENIZER_NAME = "tokenizer.json"
+USUAL_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
+"""What ends a document in a `tokenizer.json` that does not come with a manifest, the first that it has."""
+
+
+@dataclass(frozen=True)
+class OpenedTokenizer:
+    """A tokenizer and what a stage must know of it."""
+
+    url: str
+    """Where its `tokenizer.json` lies."""
+    inputs: Inputs
+    """The tokenizer as an input of a stage."""
+    digest: str
+    """Its digest as an input."""
+    sha256: str
+    """sha256 of its `tokenizer.json`."""
+    vocab_size: int
+    """Every id is below it."""
+    end_of_document: str | None
+    end_of_document_id: int | None
+
+
+def open_tokenizer(path: str, end_of_document: str | None = None) -> OpenedTokenizer:
+    """The tokenizer at `path`: a tokenizer dataset, or a `tokenizer.json` file in the Hugging Face format.
+
+    `end_of_document` names the token that closes a document; by default the manifest's, or a usual one that is there.
+    Errors: `InputError` where there is no tokenizer or it lacks that token.
+    """
+    if os.path.basename(path) == TOKENIZER_NAME and is_manifest(storage.parent(path)):
+        path = storage.parent(path)
+    if not is_manifest(path):
+        return _open_file(path, end_of_document)
+    loaded = load_manifest(path, TokenizerManifest)
+    verify_files(loaded)
+    url = loaded.file_url(TOKENIZER_NAME)
+    return _describe(url, Inputs(manifests=(loaded,)), end_of_document or loaded.manifest.end_of_document)
+
+
+def _open_file(path: str, end_of_document: str | None) -> OpenedTokenizer:
+    fs, inner = storage.filesystem(path)
+    url = storage.join(path, TOKENIZER_NAME) if fs.isdir(inner) else path
+    groups = tuple(hash_group(group) for group in expand_inputs([url], format=Format.TEXT))
+    vocabulary = load(url).get_vocab(with_added_tokens=True)
+    usual = next((token for token in USUAL_END_TOKENS if token in vocabulary), None)
+    return _describe(url, Inputs(raw=groups), end_of_document or usual)
+
+
+def _describe(url: str, inputs: Inputs, end_of_document: str | None) -> OpenedTokenizer:
+    vocabulary = load(url).get_vocab(with_added_tokens=True)
+    if end_of_document is not None and end_of_document not in vocabulary:
+        raise InputError(f"{url}: no token {end_of_document!r} to end a document with; name one that it has")
+    end_id = None if end_of_document is None else vocabulary[end_of_document]
+    # Ids can have gaps, so the highest one counts, not their number.
+    size = max(vocabulary.values(), default=-1) + 1
+    return OpenedTokenizer(
+        url=url,
+        inputs=inputs,
+        digest=inputs.refs(".")[0].digest,
+        sha256=storage.hash_file(url)[1],
+        vocab_size=size,
+        end_of_document=end_of_document,
+        end_of_document_id=end_id,
+    )
+
+
+def load(url: str) -> Any:
+    """The `tokenizers.Tokenizer` at `url`."""
+    try:
+        return Tokenizer.from_buffer(storage.read_bytes(url))
+    except Exception as error:  # the library raises bare Exception
+        raise InputError(f"{os.fspath(url)}: not a tokenizer.json in the Hugging Face format: {error}") from error
