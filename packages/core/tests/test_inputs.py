@@ -124,6 +124,12 @@ def test_a_link_to_a_file_is_the_same_file_under_its_own_name(tmp_path):
     assert (listing([group]), group.notes) == ([("d", ["z.jsonl"])], {"duplicate_inputs": 1})
 
 
+def test_a_link_to_a_folder_does_not_rename_what_lies_in_it(tmp_path):
+    make(tmp_path, "d/zz/deep/a.jsonl")
+    (tmp_path / "d" / "aa").symlink_to("zz/deep")
+    assert names(tmp_path / "d") == [("d", ["zz/deep/a.jsonl"])]
+
+
 def test_links_to_data_elsewhere_are_followed_under_the_links_name(tmp_path):
     make(tmp_path, "blobs/0123", "elsewhere/b.jsonl")
     (tmp_path / "d").mkdir()

@@ -60,7 +60,7 @@ def test_streams_in_a_row_are_read_whole(tmp_path, plain, suffix):
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
-@pytest.mark.parametrize("share", [0.00001, 0.01, 0.6, 0.999999])
+@pytest.mark.parametrize("share", [0.0, 0.00001, 0.01, 0.6, 0.999999])
 def test_a_stream_cut_short_is_an_error_that_names_the_file(tmp_path, suffix, share):
     whole = COMPRESSORS[suffix](lines(0, 3000))
     path = tmp_path / f"a.jsonl{suffix}"

@@ -59,6 +59,14 @@ def test_missing_bytes_are_detected_and_the_file_named(prefix: Path, suffix: str
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".idx"])
+def test_bytes_too_many_are_detected_and_the_file_named(prefix: Path, suffix: str) -> None:
+    path = prefix.with_suffix(suffix)
+    path.write_bytes(path.read_bytes() + b"\0\0")
+    with pytest.raises(VerificationError, match=rf"a\{suffix}.* has .* needs "):
+        Shard(prefix)
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".idx"])
 def test_a_missing_file_is_named(prefix: Path, suffix: str) -> None:
     prefix.with_suffix(suffix).unlink()
     with pytest.raises(VerificationError, match=rf"a\{suffix} is missing"):

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -19,13 +19,22 @@ MAX_RAW_BYTES = 1000
 
 def encode_reject(reject: Reject) -> bytes:
     """One line of `rejects.jsonl`: file, row, reason, bytes, and the row's beginning as text or base64."""
-    head = reject.raw[:MAX_RAW_BYTES]
+    head = _whole_characters(reject.raw[:MAX_RAW_BYTES])
     row = {"file": reject.file, "row": reject.row, "reason": reject.reason, "bytes": reject.bytes}
     try:
         row["raw"] = head.decode("utf-8")
     except UnicodeDecodeError:
         row["raw_base64"] = base64.b64encode(head).decode("ascii")
     return orjson.dumps(row) + b"\n"
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """`data` without the UTF-8 character that its end may have been cut in."""
+    for length in range(len(data), max(len(data) - 4, -1), -1):
+        with suppress(UnicodeDecodeError):
+            data[:length].decode("utf-8")
+            return data[:length]
+    return data
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Documents for a stage, whether its inputs are raw files or documents manifests: tasks, and the batches of a task."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +9,7 @@ from tokenmill_core.documents import Account
 from tokenmill_core.manifest import DocumentsManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.pieces import group_pieces, plan_documents, plan_pieces
-from tokenmill_core.readers import Piece, ReadOptions, read_piece
+from tokenmill_core.readers import Piece, ReadOptions, read_pieces
 from tokenmill_core.stage import Inputs, Task
 
 TASK_BYTES = 64 << 20
@@ -45,17 +45,9 @@ def task_pieces(task: Task) -> list[Piece]:
 
 def read_task(task: Task, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
     """Batches of the documents of a task, in order; `account` takes them in."""
-    for piece in task_pieces(task):
-        yield from read_piece(piece, options, account)
+    yield from read_pieces(task_pieces(task), options, account)
 
 
 def read_inputs(inputs: Inputs, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
     """Batches of all documents of all inputs, in order."""
-    for piece in plan_inputs(inputs, options):
-        yield from read_piece(piece, options, account)
-
-
-def texts(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[str]]:
-    """The texts of each batch."""
-    for batch in batches:
-        yield batch.column("text").to_pylist()
+    yield from read_pieces(plan_inputs(inputs, options), options, account)

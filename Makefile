@@ -1,0 +1,54 @@
+# `make demo` and `make test` are all that a newcomer needs; `make help` lists the rest.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+DEMO   := demo
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint wheels sample schemas bench clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(VENV)/installed  ## make .venv and install the five packages into it
+
+$(VENV)/installed: requirements-dev.txt $(wildcard packages/*/pyproject.toml)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed; name one with make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+demo: install  ## raw text to a trained and exported model, on this machine's own text
+	$(BIN)/python pipelines/demo_corpus.py $(DEMO)/raw
+	$(BIN)/prep run pipelines/demo.toml
+	$(BIN)/pretrain run --config pipelines/demo-train.toml --mixture $(DEMO)/data/mixture.json --out $(DEMO)/run --resume
+	$(BIN)/pretrain export $(DEMO)/run --out $(DEMO)/model
+	$(BIN)/pretrain sample $(DEMO)/run --prompt 'def read(self' --tokens 96
+	$(BIN)/prep lineage $(DEMO)/model
+
+test: install  ## every test
+	$(BIN)/python -m pytest
+
+lint: install  ## style, types, import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+wheels: install  ## build each package's wheel and import it alone in a fresh environment
+	PYTHON=$(BIN)/python sh tests/wheels.sh
+
+schemas: install  ## write the JSON Schemas of all manifest kinds
+	$(BIN)/python -m tokenmill_core.schemas manifests/schemas
+
+sample: install  ## build the sample chain in manifests/sample again
+	rm -rf manifests/sample/data
+	$(BIN)/prep run manifests/sample/recipe.toml
+
+bench: install  ## speed side by side with a baseline, as ratios
+	$(BIN)/python benchmarks/loading.py
+
+clean:  ## remove what the targets above made
+	rm -rf $(VENV) $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find packages tests -name __pycache__ -type d -prune -exec rm -rf {} +
