@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import MixtureManifest
 
 UNITS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+MAX_TOKENS = 10**18
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,11 @@ def budget_table(mixture: MixtureManifest, tokens: int | None) -> list[SourceBud
 
 
 def parse_tokens(text: str) -> int:
-    """A number of tokens such as `300M`, `1.5T`, `1e9` or `250_000`."""
-    match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?(?:e[0-9]+)?)([kMBGT]?)", text.strip())
+    """A number of tokens such as `300M`, `1.5T`, `1e9` or `250_000`, rounded to a whole one."""
+    match = re.fullmatch(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[0-9]{1,3})?)([kMBGT]?)", text.strip(), re.ASCII)
     if not match:
         raise ConfigError(f"--tokens {text!r}: expected a number such as 300M, 10B or 1.5T")
-    return round(float(match[1]) * UNITS[match[2]])
+    tokens = round(Decimal(match[1]) * UNITS[match[2]])
+    if not 1 <= tokens <= MAX_TOKENS:
+        raise ConfigError(f"--tokens {text!r}: expected at least 1 and at most 10^18 tokens")
+    return tokens

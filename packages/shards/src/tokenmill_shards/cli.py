@@ -72,7 +72,7 @@ def mix(
       prep mix web=data/web code=data/code --temperature 3.3 --tokens 10B --out data/mixture.json
       prep mix web=data/web:0.8 code=data/code:0.2 --out data/mixture.json
     """
-    tokens = parse_tokens(budget) if budget else None
+    tokens = None if budget is None else parse_tokens(budget)
     flat = {"temperature": temperature, "seed": seed, "validation_share": validation_share}
     built = build_from_options(MIX, sources, nest(flat, options), options)
     rows = budget_table(built.loaded.manifest, tokens)

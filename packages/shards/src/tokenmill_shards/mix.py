@@ -128,16 +128,19 @@ def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int
     A size of 0 gets 0, any other at least 1. Ties in the remainders go to the first.
     """
     power = _CONTEXT.divide(Decimal(1), Decimal(repr(temperature)))
-    raised = [_CONTEXT.power(size, power) if size else Decimal(0) for size in sizes]
+    # Relative to the largest, so that no power passes what a decimal holds: a vanishing one is 0, and still gets 1.
+    relative = [_CONTEXT.divide(size, max(sizes)) for size in sizes]
+    raised = [_CONTEXT.power(ratio, power) if ratio else Decimal(0) for ratio in relative]
     total = sum(raised, Decimal(0))
     exact = [_CONTEXT.divide(_CONTEXT.multiply(value, Decimal(denominator)), total) for value in raised]
-    weights = [max(math.floor(value), 1 if value else 0) for value in exact]
+    weights = [max(math.floor(value), 1 if size else 0) for value, size in zip(exact, sizes, strict=True)]
     by_remainder = sorted(range(len(exact)), key=lambda i: (weights[i] - exact[i], i))
     missing = denominator - sum(weights)
     for i in [i for i in by_remainder if weights[i]][: max(missing, 0)]:
         weights[i] += 1
-    largest = max(range(len(weights)), key=lambda i: weights[i])
-    weights[largest] += min(missing, 0)  # shares raised to 1 come off the largest one
+    for _ in range(-missing):
+        # Shares raised to 1 come off the largest ones: of equal weights the smaller size, so that none overtakes.
+        weights[min(range(len(weights)), key=lambda i: (-weights[i], sizes[i]))] -= 1
     return weights
 
 
