@@ -163,14 +163,19 @@ def publish(manifest: M, folder: str, name: str = MANIFEST_NAME) -> LoadedManife
 def check_sizes(loaded: LoadedManifest[Any]) -> None:
     """Every file of the manifest is there and has its size. Costs one look a file."""
     for entry in loaded.manifest.files:
-        url = loaded.file_url(entry.path)
-        if not storage.exists(url):
-            raise VerificationError(f"{url}: missing, but {loaded.url} lists it: restore it or build the dataset again")
-        have = storage.size(url)
-        if have != entry.bytes:
-            raise VerificationError(
-                f"{url}: {have} bytes on disk, {entry.bytes} in its manifest: restore it or build the dataset again"
-            )
+        check_size(loaded, entry)
+
+
+def check_size(loaded: LoadedManifest[Any], entry: FileEntry) -> None:
+    """The file is there and has its size."""
+    url = loaded.file_url(entry.path)
+    if not storage.exists(url):
+        raise VerificationError(f"{url}: missing, but {loaded.url} lists it: restore it or build the dataset again")
+    have = storage.size(url)
+    if have != entry.bytes:
+        raise VerificationError(
+            f"{url}: {have} bytes on disk, {entry.bytes} in its manifest: restore it or build the dataset again"
+        )
 
 
 def check_hash(loaded: LoadedManifest[Any], entry: FileEntry, on_bytes: Callable[[int], None] | None = None) -> None:

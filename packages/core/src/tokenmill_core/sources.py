@@ -12,9 +12,6 @@ from tokenmill_core.pieces import group_pieces, plan_documents, plan_pieces
 from tokenmill_core.readers import Piece, ReadOptions, read_pieces
 from tokenmill_core.stage import Inputs, Task
 
-TASK_BYTES = 64 << 20
-"""Bytes of files that make a task: a minute of work or less, and enough to be worth a process."""
-
 
 def plan_inputs(inputs: Inputs, options: ReadOptions) -> list[Piece]:
     """All pieces of all inputs in their order. Manifests that are not of documents are passed over."""
@@ -31,7 +28,7 @@ def _part_files(loaded: LoadedManifest[Any]) -> list[Any]:
 
 def document_tasks(inputs: Inputs, options: ReadOptions) -> list[Task]:
     """A task for each group of small files, and for each share of a large one. Depends on the data alone."""
-    groups = group_pieces(plan_inputs(inputs, options), TASK_BYTES)
+    groups = group_pieces(plan_inputs(inputs, options))
     return [
         Task(index=index, payload={"pieces": [piece.to_json() for piece in group]}, weight=sum(p.bytes for p in group))
         for index, group in enumerate(groups)

@@ -68,7 +68,7 @@ def reader_options(function: F) -> F:
         [
             click.option("--text-field", help="Field or column with the text. [default: text]"),
             click.option("--id-field", help="Field or column with the document's id. [default: id]"),
-            click.option("--format", type=click.Choice(list(Format)), help="Format of all files. [default: by suffix]"),
+            click.option("--format", type=click.Choice([format.value for format in Format]), help="Format of all files. [default: by suffix]"),
             click.option("--strict", is_flag=True, default=None, help="Stop at the first row that gives no document."),
         ]
     ):
