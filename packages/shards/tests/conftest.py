@@ -1,14 +1,24 @@
 """Small real datasets, written by the same code that writes large ones."""
 
+import signal
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 
 from tokenmill_core import storage
+from tokenmill_core.build import build_stage
+from tokenmill_core.cli import main
+from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import (
     FileEntry,
     InputRef,
@@ -19,8 +29,13 @@ from tokenmill_core.manifest import (
     TokensManifest,
 )
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
+from tokenmill_core.pieces import group_pieces
 from tokenmill_shards import MixtureReader, ShardWriter, dtype_for
 from tokenmill_shards.places import PLACES_SCHEMA, PLACES_SUFFIX
+from tokenmill_shards.tokenize import STAGE as TOKENIZE
+from tokenmill_shards.tokenize import TokenizeConfig
+from tokenmill_tokenizer import STAGE as TRAIN
+from tokenmill_tokenizer import TrainTokenizerConfig
 
 MakeTokens = Callable[..., LoadedManifest[TokensManifest]]
 TOKENIZER = InputRef(
@@ -112,3 +127,93 @@ def two_sources(make_tokens: MakeTokens, make_mixture: Callable[..., LoadedManif
     prose = make_tokens("prose", [[1000], [], [500, 7, 493]])
     mixture = make_mixture({"code": (code, 1), "prose": (prose, 3)}, seed=7, validation_share=0.1)
     return MixtureReader.open(mixture.url, 16)
+
+
+Tokenize = Callable[..., LoadedManifest[TokensManifest]]
+PROSE = "The quick brown fox jumps over the lazy dog, and nobody's dog jumps back; it sleeps by the river."
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a byte-level tokenizer of 300 ids, end of document at 0, made by the stage itself."""
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "prose.txt").write_text(PROSE * 20)
+    stage = TRAIN.build(TrainTokenizerConfig(vocab_size=300), [str(folder / "prose.txt")], None)
+    build_stage(stage, str(folder / "tokenizer"), LocalExecutor(1))
+    return folder / "tokenizer"
+
+
+@pytest.fixture
+def tokenize(tmp_path: Path, tokenizer: Path) -> Tokenize:
+    """tokenize(name, texts): the tokens of one JSON Lines file `<name>.jsonl`; settings as `TokenizeConfig` has them.
+
+    `inputs` names other INPUTs instead, `out` another folder than `<name>-tokens`.
+    """
+
+    def run(
+        name: str,
+        texts: Sequence[str] = (),
+        *,
+        inputs: Sequence[Path] = (),
+        out: str | None = None,
+        workers: int = 1,
+        **settings: Any,
+    ) -> LoadedManifest[TokensManifest]:
+        if not inputs:
+            inputs = [tmp_path / f"{name}.jsonl"]
+            lines = [orjson.dumps({"id": f"{name}-{i}", "text": text}) + b"\n" for i, text in enumerate(texts)]
+            inputs[0].write_bytes(b"".join(lines))
+        config = TokenizeConfig(**{"tokenizer": str(tokenizer)} | settings)
+        stage = TOKENIZE.build(config, [str(path) for path in inputs], name)
+        return build_stage(stage, str(tmp_path / (out or f"{name}-tokens")), LocalExecutor(workers)).loaded
+
+    return run
+
+
+@pytest.fixture
+def wide_tokenizer(tmp_path: Path) -> Callable[[int], Path]:
+    """wide_tokenizer(size): a tokenizer.json of `size` ids, one a word: `w0`, `w1`, … and `<eos>` with the top id."""
+
+    def write(size: int) -> Path:
+        vocabulary = {f"w{number}": number for number in range(size - 1)}
+        model = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
+        model.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        model.add_special_tokens(["<eos>"])
+        path = tmp_path / f"words-{size}.json"
+        model.save(str(path))
+        return path
+
+    return write
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def prep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    """prep("mix", …): the command as a shell would run it, in this process."""
+
+    def run(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["prep", *map(str, arguments)])
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            with pytest.raises(SystemExit) as end:
+                main()
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        captured = capsys.readouterr()
+        return Outcome(code=int(end.value.code or 0), out=captured.out, err=captured.err)
+
+    return run
+
+
+@pytest.fixture
+def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task, and so a shard, for every file, however small."""
+    monkeypatch.setattr("tokenmill_core.sources.group_pieces", partial(group_pieces, target_bytes=1))

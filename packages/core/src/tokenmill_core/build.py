@@ -6,17 +6,12 @@ Killed at any moment, OUT either has the manifest of a complete build or none, a
 that were finished. A changed config has another fingerprint, so it never meets stale pieces.
 """
 
-import fcntl
 import importlib.metadata
 import logging
 import os
 import platform
-import shutil
-import socket
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +19,7 @@ from typing import Any
 import orjson
 
 from tokenmill_core import storage
-from tokenmill_core.errors import InputError, StageError, TokenmillError
+from tokenmill_core.errors import ConfigError, TokenmillError
 from tokenmill_core.executor import Executor
 from tokenmill_core.manifest import (
     MANIFEST_NAME,
@@ -34,15 +29,12 @@ from tokenmill_core.manifest import (
     StageRef,
 )
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_sizes, load_manifest, publish
+from tokenmill_core.output import check_output, is_single_file, move_in, write_build_record
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.rejects import gather_rejects
 from tokenmill_core.stage import Phase, Stage, Work, fingerprint_of, sum_notes, sum_reports
+from tokenmill_core.work_folder import clear_finished, work_folder
 
-WORK_NAME = ".work"
-BUILD_NAME = "build.json"
-"""When, where and how long: what no digest covers."""
-_JOURNAL = "listed-"
-"""Prefix of the files in the work folder that say what a build put, or was about to put, beside it."""
 _LOG = logging.getLogger("tokenmill")
 
 
@@ -60,12 +52,14 @@ def build_stage(stage: Stage, out: str, executor: Executor, *, force: bool = Fal
 
     Errors: `InputError` where `out` holds something else; whatever the stage's tasks raise. Nothing is published then.
     """
+    check_name(stage.dataset_name)
+    check_output(stage, out)
     current = None if force else find_current(stage, out)
     if current is not None:
+        clear_finished(out, stage.fingerprint())
         return Built(loaded=current, up_to_date=True)
-    folder, name = (storage.parent(out), os.path.basename(out)) if out.endswith(".json") else (out, MANIFEST_NAME)
-    refuse_foreign_folder(out)
     check_input_files(stage)
+    folder, name = (storage.parent(out), os.path.basename(out)) if is_single_file(out) else (out, MANIFEST_NAME)
     started = time.time()
     with work_folder(out, stage.fingerprint()) as work:
         for phase in stage.phases():
@@ -78,9 +72,15 @@ def build_stage(stage: Stage, out: str, executor: Executor, *, force: bool = Fal
     return Built(loaded=loaded, up_to_date=False)
 
 
+def check_name(name: str) -> None:
+    """A dataset's name is text on one line: it stands in manifests and messages."""
+    if not name.strip() or any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise ConfigError(f"--name {name!r}: give a name without control characters, in valid Unicode")
+
+
 def find_current(stage: Stage, out: str) -> LoadedManifest[Any] | None:
     """The manifest at `out`, if it is what `stage` would write and its files are there."""
-    url = out if out.endswith(".json") else storage.join(out, MANIFEST_NAME)
+    url = out if is_single_file(out) else storage.join(out, MANIFEST_NAME)
     if not storage.exists(url):
         return None
     try:
@@ -92,20 +92,6 @@ def find_current(stage: Stage, out: str) -> LoadedManifest[Any] | None:
         _LOG.warning("building again: %s", error)
         return None
     return loaded
-
-
-def refuse_foreign_folder(out: str) -> None:
-    """Refuse to build into a folder that holds something that is not ours."""
-    fs, path = storage.filesystem(out)
-    if out.endswith(".json") or not fs.exists(path):
-        return
-    if not fs.isdir(path):
-        raise InputError(f"--out {out}: this is a file; name a folder")
-    names = {os.path.basename(entry.rstrip("/")) for entry in fs.ls(path, detail=False)}
-    if names and not names & {MANIFEST_NAME, WORK_NAME}:
-        raise InputError(
-            f"--out {out}: the folder holds other files ({', '.join(sorted(names)[:3])}, …); name a new one"
-        )
 
 
 def check_input_files(stage: Stage) -> None:
@@ -120,25 +106,6 @@ def check_input_files(stage: Stage) -> None:
         for item in loaded:
             for entry in item.manifest.files:
                 check_hash(item, entry, bar.advance)
-
-
-@contextmanager
-def work_folder(out: str, fingerprint: str) -> Iterator[Work]:
-    """The folder of this build, locked against a second one. It is removed when the build has succeeded."""
-    if out.endswith(".json") or not storage.is_local(out):
-        # Nothing to resume, or nowhere to keep it: the pieces live as long as this process.
-        with tempfile.TemporaryDirectory(prefix="tokenmill-") as folder:
-            yield Work(Path(folder))
-        return
-    base = storage.local_path(out) / WORK_NAME
-    base.mkdir(parents=True, exist_ok=True)
-    with (base / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise StageError(f"{out}: another process is building this; wait for it or stop it") from error
-        yield Work(base / fingerprint[:16])
-        shutil.rmtree(base)
 
 
 def run_phase(stage: Stage, phase: Phase, work: Work, executor: Executor) -> None:
@@ -200,64 +167,3 @@ def tool_versions(distributions: tuple[str, ...]) -> dict[str, str]:
     """Versions of Python and of the distributions that decide what is written."""
     names = ("tokenmill-core", *distributions)
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
-
-
-def move_in(sources: dict[str, Path], out: str) -> None:
-    """Put the finished files into `out`, where no manifest vouches for them yet, and clear what an older build left."""
-    if not sources:
-        return
-    if not storage.is_local(out):
-        fs, path = storage.filesystem(out)
-        fs.makedirs(path, exist_ok=True)
-        for name, source in sources.items():
-            fs.put_file(str(source), f"{path.rstrip('/')}/{name}")
-        return
-    folder = storage.local_path(out)
-    retire_old(folder)
-    _journal(folder).write_bytes(orjson.dumps({"files": [{"path": name} for name in sources]}))
-    for name, source in sources.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileNotFoundError):
-            target.unlink()
-        try:
-            # A link, not a move: if we are killed half way, the work folder is still whole.
-            os.link(source, target)
-        except OSError:
-            shutil.copyfile(source, target)
-    remove_leftovers(folder, keep=set(sources))
-
-
-def retire_old(folder: Path) -> None:
-    """Take away the old manifest first of all: from here to the end of the build the folder is unfinished."""
-    old = folder / MANIFEST_NAME
-    if old.exists():
-        old.replace(_journal(folder))
-
-
-def remove_leftovers(folder: Path, keep: set[str]) -> None:
-    """Remove the files that earlier builds, finished or not, put here and this one did not."""
-    for path in (folder / WORK_NAME).glob(f"{_JOURNAL}*.json"):
-        listed = {entry["path"] for entry in orjson.loads(path.read_bytes()).get("files", [])}
-        for name in listed - keep:
-            with suppress(OSError):
-                Path(storage.inside(str(folder), name)).unlink()
-
-
-def _journal(folder: Path) -> Path:
-    return folder / WORK_NAME / f"{_JOURNAL}{time.time_ns()}.json"
-
-
-def write_build_record(out: str, started: float) -> None:
-    """Note beside the dataset when and where it was built."""
-    if out.endswith(".json") or not storage.is_local(out):
-        return
-    record = {
-        "host": socket.gethostname(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "seconds": round(time.time() - started, 3),
-        "cpus": os.cpu_count(),
-    }
-    folder = storage.local_path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    storage.write_atomic(folder / BUILD_NAME, orjson.dumps(record, option=orjson.OPT_INDENT_2) + b"\n")

@@ -7,7 +7,7 @@ file.toml ─▶ dict ─┐
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -33,7 +33,7 @@ def read_toml(path: str) -> dict[str, Any]:
     if not storage.exists(path):
         raise ConfigError(f"{path}: no such file")
     try:
-        return tomllib.loads(storage.read_bytes(path).decode("utf-8"))
+        return tomllib.loads(storage.read_bytes(path).decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
@@ -55,9 +55,10 @@ def apply_override(values: dict[str, Any], override: str) -> None:
 def parse_value(text: str) -> Any:
     """`text` as a TOML value, or as a bare string."""
     try:
-        return tomllib.loads(f"value = {text.strip()}")["value"]
+        parsed = tomllib.loads(f"value = {text.strip()}")
     except tomllib.TOMLDecodeError:
         return text.strip()
+    return parsed["value"] if len(parsed) == 1 else text.strip()
 
 
 def validate_config(model: type[C], values: Mapping[str, Any], where: str) -> C:
@@ -83,15 +84,25 @@ def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
 
 
 def _nearest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    owner: type[BaseModel] | None = model
+    owner: Any = model
     for part in location[:-1]:
-        field = owner.model_fields.get(str(part)) if owner else None
-        owner = _model_in(field.annotation) if field else None
-    names = list(owner.model_fields) if owner else []
+        owner = _child(owner, part)
+    found = _model_in(owner)
+    names = list(found.model_fields) if found else []
     close = difflib.get_close_matches(str(location[-1]), names, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
     return f"; known here: {', '.join(names)}" if names else ""
+
+
+def _child(annotation: Any, part: int | str) -> Any:
+    """The type of what lies at `part` of a value of type `annotation`: a field, a dict's value, a list's item."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get(str(part))
+        return field.annotation if field else None
+    if get_origin(annotation) in (dict, list, tuple):
+        return next((inner for inner in reversed(get_args(annotation)) if inner is not Ellipsis), None)
+    return next((c for inner in get_args(annotation) if (c := _child(inner, part)) is not None), None)
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
@@ -107,7 +118,8 @@ def dump_toml(config: BaseModel) -> str:
 
 def _toml_lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
     lines = [f"{_key(k)} = {_value(v)}" for k, v in table.items() if v is not None and not isinstance(v, dict)]
-    if path and lines:
+    if path:
+        # Also where nothing is set in it: a section that is there and empty is not one that is not there.
         lines.insert(0, f"[{'.'.join(map(_key, path))}]")
     for key, value in table.items():
         if isinstance(value, dict):
@@ -127,7 +139,7 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items() if v is not None)}}}"
     return repr(value)
 
 

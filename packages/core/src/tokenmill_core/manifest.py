@@ -10,11 +10,12 @@ number of workers go to `build.json`, which nobody hashes.
 
 import hashlib
 import json
+import math
 from enum import StrEnum
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 SCHEMA_VERSION: Final = 1
 MANIFEST_NAME = "manifest.json"
@@ -39,7 +40,7 @@ class Kind(StrEnum):
 class Frozen(BaseModel):
     """Immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 def _inside(path: str) -> str:
@@ -47,6 +48,15 @@ def _inside(path: str) -> str:
     if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or ":" in parts[0]:
         raise ValueError(f"path {path!r} leaves the manifest's folder; files must lie beside their manifest")
     return path
+
+
+def recordable(value: Any) -> Any:
+    """JSON knows no infinities: as strings they pass through it, and a float setting reads them back."""
+    if isinstance(value, dict):
+        return {key: recordable(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [recordable(child) for child in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -108,7 +118,7 @@ class ManifestBase(Frozen):
     """sha256 of the canonical JSON of everything but `digest`, `tools` and where the inputs lie."""
     stage: StageRef
     inputs: tuple[InputRef, ...] = ()
-    config: dict[str, Any]
+    config: Annotated[dict[str, Any], BeforeValidator(recordable)]
     files: tuple[FileEntry, ...] = ()
     counts: Counts = Counts()
     ledger: tuple[LedgerRow, ...] = ()
@@ -119,13 +129,20 @@ class ManifestBase(Frozen):
     def compute_digest(self) -> str:
         """The digest of what this manifest says, whatever `digest` holds now."""
         body = self.model_dump(mode="json", exclude={"digest", "tools"})
-        for item in body["inputs"]:
-            del item["path"]
+        for reference in [*body["inputs"], *([body["tokenizer"]] if "tokenizer" in body else [])]:
+            del reference["path"]
         return sha256_of_json(body)
 
     def sealed(self) -> Self:
         """This manifest with its digest filled in and its ledger checked."""
         return self.model_copy(update={"digest": self.compute_digest()})
+
+    @model_validator(mode="after")
+    def _each_file_once(self) -> Self:
+        paths = [entry.path for entry in self.files]
+        if len(set(paths)) < len(paths):
+            raise ValueError(f"files: {next(path for path in paths if paths.count(path) > 1)!r} is listed twice")
+        return self
 
     @model_validator(mode="after")
     def _ledger_balances(self) -> Self:
@@ -252,7 +269,7 @@ MANIFEST_ADAPTER: TypeAdapter[Manifest] = TypeAdapter(Annotated[Manifest, Field(
 def canonical_json(value: object) -> bytes:
     """JSON with sorted keys, no spaces, UTF-8: one text for one value."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
+    return text.encode("utf-8", "surrogatepass")
 
 
 def sha256_of_json(value: object) -> str:

@@ -4,11 +4,11 @@ load_manifest(path) ─▶ LoadedManifest ─▶ verify_files, load_input, …
 publish(manifest, folder) ─▶ manifest.json, written last
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
-import orjson
 from pydantic import ValidationError
 
 from tokenmill_core import storage
@@ -16,6 +16,7 @@ from tokenmill_core.errors import ManifestError, VerificationError
 from tokenmill_core.manifest import (
     MANIFEST_ADAPTER,
     MANIFEST_NAME,
+    SCHEMA_VERSION,
     FileEntry,
     InputRef,
     Kind,
@@ -24,6 +25,7 @@ from tokenmill_core.manifest import (
 )
 
 M = TypeVar("M", bound=ManifestBase)
+_HEAD_BYTES = 200
 
 
 @dataclass(frozen=True)
@@ -54,14 +56,25 @@ def manifest_url(path: str) -> str:
 
 
 def is_manifest(path: str) -> bool:
-    """Whether `path` is a manifest or a folder that holds one."""
+    """Whether `path` is a manifest of ours or a folder that holds one; other software has a `manifest.json` too."""
     url = manifest_url(path)
     if not url.endswith(".json") or not storage.exists(url):
         return False
-    if url.endswith("/" + MANIFEST_NAME):
-        return True
     with storage.open_read(url) as file:
-        return b'"schema_version"' in file.read(200)
+        head = file.read(_HEAD_BYTES)
+        if url.endswith("/" + MANIFEST_NAME):
+            return looks_like_manifest(head + file.read())
+        # Any other .json may be raw data of any size: a manifest says what it is at once.
+        return b'"schema_version"' in head and looks_like_manifest(head + file.read())
+
+
+def looks_like_manifest(content: bytes) -> bool:
+    """Whether `content` is a manifest of ours, or was one before it was damaged."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return not content.strip() or content.lstrip()[:_HEAD_BYTES].startswith(b'{\n  "schema_version"')
+    return isinstance(value, dict) and {"schema_version", "kind", "digest"} <= value.keys()
 
 
 @overload
@@ -88,10 +101,14 @@ def load_manifest(path: str, kind: type[Any] | None = None) -> LoadedManifest[An
 
 def parse_manifest(content: bytes, url: str) -> Manifest:
     """The manifest in `content`; `url` is for messages."""
+    value = _parse_json(content, url)
+    version = value.get("schema_version") if isinstance(value, dict) else None
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise ManifestError(
+            f"{url}: written by a newer Tokenmill (schema_version {version}, known here is {SCHEMA_VERSION}): upgrade"
+        )
     try:
-        manifest = MANIFEST_ADAPTER.validate_python(orjson.loads(content), strict=False)
-    except orjson.JSONDecodeError as error:
-        raise ManifestError(f"{url}: not JSON ({error}); restore the file or build the dataset again") from error
+        manifest = MANIFEST_ADAPTER.validate_python(value, strict=False)
     except ValidationError as error:
         raise ManifestError(f"{url}: {describe_validation_error(error)}") from error
     if manifest.compute_digest() != manifest.digest:
@@ -102,11 +119,19 @@ def parse_manifest(content: bytes, url: str) -> Manifest:
     return manifest
 
 
+def _parse_json(content: bytes, url: str) -> Any:
+    try:
+        # Not orjson: it turns integers past 64 bits, such as a long seed, into floats.
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{url}: not JSON ({error}); restore the file or build the dataset again") from error
+
+
 def describe_validation_error(error: ValidationError) -> str:
     """Every problem of `error` as `field.path: what is wrong (got value)`."""
     lines = []
     for item in error.errors():
-        field = ".".join(str(part) for part in item["loc"])
+        field = ".".join(str(part) for part in item["loc"]) or "manifest"
         value = "" if isinstance(item["input"], dict | list) else f" (got {item['input']!r})"
         lines.append(f"{field}: {item['msg'].removeprefix('Value error, ')}{value}")
     return "; ".join(lines)

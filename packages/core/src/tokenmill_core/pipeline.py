@@ -8,11 +8,12 @@
 
 import importlib.metadata
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from tokenmill_core import storage
 from tokenmill_core.build import Built, build_stage
@@ -22,7 +23,10 @@ from tokenmill_core.executor import Executor
 from tokenmill_core.manifest import Frozen
 from tokenmill_core.stage import StageType
 
-_REFERENCE = re.compile(r"@([\w.-]*\w)")
+_STEP_NAME = r"@([\w.-]*\w)"
+_IN_SETTING = re.compile(_STEP_NAME)
+_IN_INPUT = re.compile(rf"(?:([^=/]+)=)?{_STEP_NAME}(.*)", re.DOTALL)
+"""An INPUT that refers to a step: `@name` or `NAME=@name`, and what may follow it, such as `:0.5`."""
 
 
 class Step(Frozen):
@@ -56,17 +60,15 @@ def load_recipe(path: str, overrides: Sequence[str] = ()) -> Recipe:
 def run_recipe(
     path: str, recipe: Recipe, executor: Executor, on_step: Callable[[str, Built], None], *, force: bool = False
 ) -> dict[str, Built]:
-    """Bring every step's output up to date, those that others need first; `on_step` hears of each as it is done."""
-    base = storage.parent(path)
-    types = {name: stage_type(step.stage, f"{path}: steps.{name}.stage") for name, step in recipe.steps.items()}
-    outs = {name: _output(recipe, name, types[name], base) for name in recipe.steps}
+    """Bring every step's output up to date, those that others need first; `on_step` hears of each as it is done.
+
+    Errors: `ConfigError` for a mistake in any step, before the first one runs; whatever the steps raise.
+    """
+    outs = _outputs(path, recipe)
+    plans = {name: _plan(path, name, recipe.steps[name], outs) for name in order_of_steps(path, recipe)}
     built = {}
-    for name in order_of_steps(path, recipe):
-        step = recipe.steps[name]
-        where = f"{path}: steps.{name}"
-        config = validate_config(types[name].config, _resolve(step.config, outs, where), f"{where}.config")
-        inputs = [_input(argument, outs, base, where) for argument in step.inputs]
-        stage = types[name].build(config, inputs, step.name or name)
+    for name, plan in plans.items():
+        stage = plan.type.build(plan.config, plan.inputs, recipe.steps[name].name or name)
         built[name] = build_stage(stage, outs[name], executor, force=force)
         on_step(name, built[name])
     return built
@@ -74,9 +76,7 @@ def run_recipe(
 
 def order_of_steps(path: str, recipe: Recipe) -> list[str]:
     """Step names such that each comes after those it refers to, otherwise as they stand in the recipe."""
-    graph = {
-        name: _references([*step.inputs, step.config]) & recipe.steps.keys() for name, step in recipe.steps.items()
-    }
+    graph = {name: _references(step) & recipe.steps.keys() for name, step in recipe.steps.items()}
     try:
         return list(TopologicalSorter(graph).static_order())
     except CycleError as error:
@@ -92,35 +92,79 @@ def stage_type(name: str, where: str) -> StageType:
     return found
 
 
-def _output(recipe: Recipe, name: str, kind: StageType, base: str) -> str:
-    relative = recipe.steps[name].out or storage.join(recipe.out, name + kind.suffix)
-    return storage.from_relative(relative, base)
+@dataclass(frozen=True)
+class _Plan:
+    """What to build a step's stage from: settings checked, paths resolved."""
+
+    type: StageType
+    config: BaseModel
+    inputs: list[str]
 
 
-def _references(value: Any) -> set[str]:
+def _plan(path: str, name: str, step: Step, outs: Mapping[str, str]) -> _Plan:
+    where, base = f"{path}: steps.{name}", storage.parent(path)
+    kind = stage_type(step.stage, f"{where}.stage")
+    settings = {
+        key: _resolve_path(value, outs, base, f"{where}.config.{key}")
+        if key in kind.path_settings
+        else _resolve(value, outs)
+        for key, value in step.config.items()
+    }
+    return _Plan(
+        type=kind,
+        config=validate_config(kind.config, settings, f"{where}.config"),
+        inputs=[_resolve_input(argument, kind, outs, base, f"{where}.inputs") for argument in step.inputs],
+    )
+
+
+def _outputs(path: str, recipe: Recipe) -> dict[str, str]:
+    """Where each step writes; no two to the same place."""
+    outs: dict[str, str] = {}
+    for name, step in recipe.steps.items():
+        suffix = stage_type(step.stage, f"{path}: steps.{name}.stage").suffix
+        out = storage.from_relative(step.out or storage.join(recipe.out, name + suffix), storage.parent(path))
+        if out in outs.values():
+            other = next(other for other, place in outs.items() if place == out)
+            raise ConfigError(f"{path}: steps.{name}.out: step {other!r} writes to {out} too; give each its own")
+        outs[name] = out
+    return outs
+
+
+def _references(step: Step) -> set[str]:
+    """Names that stand behind an `@`, be they steps or not."""
+    in_inputs = {match[2] for match in map(_IN_INPUT.fullmatch, step.inputs) if match}
+    return in_inputs | {name for text in _strings(step.config) for name in _IN_SETTING.findall(text)}
+
+
+def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        return set(_REFERENCE.findall(value))
+        yield value
     children = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return set().union(*map(_references, children))
+    for child in children:
+        yield from _strings(child)
 
 
-def _input(argument: str, outs: Mapping[str, str], base: str, where: str) -> str:
-    if "@" in argument:
-        resolved: str = _resolve(argument, outs, f"{where}.inputs")
-        return resolved
-    name, equals, path = argument.rpartition("=")
-    return f"{name}{equals}{storage.from_relative(path, base)}"
+def _resolve_input(argument: str, kind: StageType, outs: Mapping[str, str], base: str, where: str) -> str:
+    """An INPUT with its step replaced by the step's output, or its path made independent of the current folder."""
+    name, equals, path = argument.partition("=") if kind.named_inputs else ("", "", argument)
+    return f"{name}{equals}{_resolve_path(path, outs, base, where)}"
 
 
-def _resolve(value: Any, outs: Mapping[str, str], where: str) -> Any:
-    """`value` with every `@name` of a step replaced by its output."""
-    if isinstance(value, Mapping):
-        return {key: _resolve(child, outs, where) for key, child in value.items()}
-    if isinstance(value, list | tuple):
-        return [_resolve(child, outs, where) for child in value]
+def _resolve_path(value: Any, outs: Mapping[str, str], base: str, where: str) -> Any:
     if not isinstance(value, str):
-        return value
-    unknown = _references(value) - outs.keys()
-    if unknown and where.endswith(".inputs"):
-        raise ConfigError(f"{where}: no step {sorted(unknown)[0]!r}; the steps are {', '.join(outs)}")
-    return _REFERENCE.sub(lambda match: outs.get(match[1], match[0]), value)
+        return value  # the setting's own type says what is wrong with it
+    match = _IN_INPUT.fullmatch(value)
+    if match is None or match[1] is not None:
+        return storage.from_relative(value, base)
+    if match[2] not in outs:
+        raise ConfigError(f"{where}: no step {match[2]!r}; the steps are {', '.join(outs)}")
+    return outs[match[2]] + match[3]
+
+
+def _resolve(value: Any, outs: Mapping[str, str]) -> Any:
+    """A setting with every `@name` of a step replaced by its output; an `@` before anything else is left alone."""
+    if isinstance(value, Mapping):
+        return {key: _resolve(child, outs) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return [_resolve(child, outs) for child in value]
+    return _IN_SETTING.sub(lambda match: outs.get(match[1], match[0]), value) if isinstance(value, str) else value

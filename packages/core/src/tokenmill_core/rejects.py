@@ -1,6 +1,7 @@
 """Raw rows that gave no document, kept beside the dataset in `rejects.jsonl`, one object a row, in order."""
 
 import base64
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ MAX_RAW_BYTES = 1000
 
 def encode_reject(reject: Reject) -> bytes:
     """One line of `rejects.jsonl`: file, row, reason, bytes, and the row's beginning as text or base64."""
-    head = _whole_characters(reject.raw[:MAX_RAW_BYTES])
+    raw = reject.raw
+    head = raw if len(raw) <= MAX_RAW_BYTES else _whole_characters(raw[:MAX_RAW_BYTES])
     row = {"file": reject.file, "row": reject.row, "reason": reject.reason, "bytes": reject.bytes}
     try:
         row["raw"] = head.decode("utf-8")
@@ -56,7 +58,8 @@ def gather_rejects(work: Work, phases: Sequence[str]) -> list[tuple[FileEntry, P
     target = work.folder / REJECTS_NAME
     with HashingWriter(target) as writer:
         for path in parts:
-            writer.write(path.read_bytes())
+            with path.open("rb") as part:
+                shutil.copyfileobj(part, writer)
     return [(FileEntry(path=REJECTS_NAME, bytes=writer.bytes, sha256=writer.sha256), target)]
 
 

@@ -5,6 +5,7 @@ a task gives lies on disk: its files, and last its report. So a rerun does only 
 executor gives the same bytes. Running a stage is `build.build_stage`.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -26,10 +27,14 @@ from tokenmill_core.manifest import (
     Kind,
     LedgerRow,
     ManifestBase,
+    recordable,
     sha256_of_json,
 )
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, is_manifest, load_manifest
+from tokenmill_core.progress import ProgressBar
 from tokenmill_core.readers import Format
+
+_LOG = logging.getLogger("tokenmill")
 
 
 class Report(Frozen):
@@ -131,18 +136,25 @@ def resolve_inputs(
     kind: type[ManifestBase],
     *,
     format: Format | None = None,
-    on_bytes: Callable[[int], None] | None = None,
 ) -> Inputs:
     """INPUT arguments as manifests of `kind` and hashed groups of raw files, in an order of their own."""
     if not arguments:
         raise InputError("no INPUT given: name a file, folder, glob, URL or manifest")
     from_manifests = [argument for argument in arguments if is_manifest(argument)]
-    manifests = {m.manifest.digest: m for m in (load_manifest(argument, kind) for argument in from_manifests)}
+    loaded = [load_manifest(argument, kind) for argument in from_manifests]
+    manifests = {item.manifest.digest: item for item in loaded}
+    if len(manifests) < len(loaded):
+        _LOG.warning("a dataset is given more than once and read once: %s", ", ".join(from_manifests))
     raw = [argument for argument in arguments if argument not in from_manifests]
-    groups = [hash_group(group, on_bytes) for group in expand_inputs(raw, format=format)] if raw else []
+    groups = _hashed(expand_inputs(raw, format=format)) if raw else []
     _refuse_shared_names(groups, list(manifests.values()))
     ordered = sorted(manifests.values(), key=lambda loaded: (loaded.manifest.name, loaded.manifest.digest))
     return Inputs(raw=tuple(groups), manifests=tuple(ordered))
+
+
+def _hashed(groups: Sequence[RawGroup]) -> list[RawGroup]:
+    with ProgressBar("hashing inputs", sum(file.bytes for group in groups for file in group.files)) as bar:
+        return [hash_group(group, bar.advance) for group in groups]
 
 
 def _refuse_shared_names(groups: Sequence[RawGroup], manifests: Sequence[LoadedManifest[Any]]) -> None:
@@ -181,7 +193,7 @@ class Stage(ABC):
         return identity_of(
             name=self.dataset_name,
             stage={"name": self.name, "version": self.version},
-            config=self.config.model_dump(mode="json"),
+            config=recordable(self.config.model_dump(mode="json")),
             inputs=self.inputs.refs("."),
         )
 
@@ -219,6 +231,10 @@ class StageType:
     """(config, INPUT arguments, dataset name or none) ─▶ a stage ready to run."""
     suffix: str = ""
     """Ending of the default output: none for a folder, `.json` for a manifest that stands alone."""
+    path_settings: tuple[str, ...] = ()
+    """Settings that are paths: in a recipe they are relative to it, as its inputs are."""
+    named_inputs: bool = False
+    """Whether INPUT arguments have the form NAME=PATH."""
 
 
 @dataclass(frozen=True)

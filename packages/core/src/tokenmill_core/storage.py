@@ -48,10 +48,13 @@ def parent(url: str) -> str:
 
 
 def relative_to(url: str, base: str) -> str:
-    """`url` as seen from folder `base`, so that both can move together; `url` itself where either is remote."""
+    """`url` as seen from folder `base`, so that both can move together; `url` itself where either is remote.
+
+    File systems allow names that are not UTF-8, manifests do not: what is not is replaced.
+    """
     if is_local(url) and is_local(base):
-        return os.path.relpath(local_path(url), local_path(base)).replace(os.sep, "/")
-    return url
+        url = os.path.relpath(local_path(url), local_path(base)).replace(os.sep, "/")
+    return os.fsencode(url).decode("utf-8", "replace")
 
 
 def from_relative(relative: str, base: str) -> str:
@@ -116,10 +119,17 @@ def write_atomic(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink()
-        raise
+        raise _naming_file(error, path) from None
+
+
+def _naming_file(error: BaseException, path: Path) -> BaseException:
+    """A full disk's error says nothing of the file; ours does."""
+    if isinstance(error, OSError) and error.errno and not error.filename:
+        return OSError(error.errno, error.strerror, str(path))
+    return error
 
 
 class HashingWriter:
@@ -140,7 +150,10 @@ class HashingWriter:
         """Append `data`; the number of bytes written."""
         view = memoryview(data).cast("B")
         self._digest.update(view)
-        self._file.write(view)
+        try:
+            self._file.write(view)
+        except OSError as error:
+            raise _naming_file(error, self.path) from None
         self.bytes += view.nbytes
         return view.nbytes
 
@@ -166,14 +179,19 @@ class HashingWriter:
         """Flush to disk and give the file its name. Closing twice does nothing."""
         if self._file.closed:
             return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._temporary.replace(self.path)
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._temporary.replace(self.path)
+        except OSError as error:
+            self.abandon()
+            raise _naming_file(error, self.path) from None
 
     def abandon(self) -> None:
         """Close and remove what was written."""
-        self._file.close()
+        with suppress(OSError):  # closing writes what was buffered, which a full disk refuses again
+            self._file.close()
         with suppress(OSError):
             self._temporary.unlink()
 

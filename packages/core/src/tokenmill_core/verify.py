@@ -5,7 +5,7 @@ from typing import Any
 
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError
-from tokenmill_core.lineage import read_raw_files
+from tokenmill_core.lineage import raw_url, read_raw_files
 from tokenmill_core.manifest import MANIFEST_NAME, FileEntry, Kind, MixtureManifest
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_size, load_input, load_manifest
 from tokenmill_core.progress import ProgressBar
@@ -70,7 +70,7 @@ def _raw_problems(loaded: LoadedManifest[Any], index: int) -> Iterator[str]:
     for row in read_raw_files(loaded):
         if row["input"] != loaded.manifest.inputs[index].name:
             continue
-        url = storage.join(root, row["path"])
+        url = raw_url(root, row)
         if not storage.exists(url):
             yield f"{url}: missing, but {loaded.url} was made from it"
         elif storage.hash_file(url)[1] != row["sha256"]:

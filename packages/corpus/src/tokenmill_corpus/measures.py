@@ -140,9 +140,10 @@ def _count_duplicates(text: NDArray[np.uint8], out: NDArray[np.int64]) -> None:
 
 @numba.njit(cache=True)
 def _strip(text: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
-    while first < last and _is_space(int(text[first])):
+    # Bytes, not characters: 0x85 and 0xA0 are white space as code points, but inside UTF-8 the end of "Å" and "à".
+    while first < last and text[first] < 0x80 and _is_space(int(text[first])):
         first += 1
-    while last > first and _is_space(int(text[last - 1])):
+    while last > first and text[last - 1] < 0x80 and _is_space(int(text[last - 1])):
         last -= 1
     return first, last
 

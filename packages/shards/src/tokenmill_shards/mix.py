@@ -125,7 +125,7 @@ def _parse_weight(text: str, name: str) -> Decimal:
 def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int = DENOMINATOR) -> list[int]:
     """Integer weights with the shares p_i = q_i^(1/T) / Σ q_j^(1/T), summing to `denominator` by largest remainder.
 
-    A size of 0 gets 0, any other at least 1. Ties in the remainders go to the first.
+    A size of 0 gets 0, any other at least 1. Ties in the remainders go to the larger size, then to the first.
     """
     power = _CONTEXT.divide(Decimal(1), Decimal(repr(temperature)))
     # Relative to the largest, so that no power passes what a decimal holds: a vanishing one is 0, and still gets 1.
@@ -134,7 +134,8 @@ def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int
     total = sum(raised, Decimal(0))
     exact = [_CONTEXT.divide(_CONTEXT.multiply(value, Decimal(denominator)), total) for value in raised]
     weights = [max(math.floor(value), 1 if size else 0) for value, size in zip(exact, sizes, strict=True)]
-    by_remainder = sorted(range(len(exact)), key=lambda i: (weights[i] - exact[i], i))
+    by_size = sorted(range(len(sizes)), key=lambda i: sizes[i], reverse=True)
+    by_remainder = sorted(by_size, key=lambda i: weights[i] - exact[i])
     missing = denominator - sum(weights)
     for i in [i for i in by_remainder if weights[i]][: max(missing, 0)]:
         weights[i] += 1
@@ -212,4 +213,4 @@ def _refuse_same_dataset(names: Sequence[str], loaded: Sequence[LoadedManifest[T
             raise ConfigError(f"sources {other!r} and {name!r} are the same dataset: name it once, with both weights")
 
 
-STAGE = StageType(config=MixConfig, build=build, suffix=".json")
+STAGE = StageType(config=MixConfig, build=build, suffix=".json", named_inputs=True)

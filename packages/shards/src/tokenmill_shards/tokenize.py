@@ -152,4 +152,4 @@ def build(config: TokenizeConfig, inputs: Sequence[str], name: str | None) -> To
     )
 
 
-STAGE = StageType(config=TokenizeConfig, build=build)
+STAGE = StageType(config=TokenizeConfig, build=build, path_settings=("tokenizer",))

@@ -13,7 +13,11 @@ from tokenmill_tokenizer.train import STAGE
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @reader_options
 @click.option("--vocab-size", type=int, help="Number of ids wanted, bytes and special tokens included.")
-@click.option("--split", type=click.Choice(list(Split)), help="How text is cut before merging. [default: cl100k]")
+@click.option(
+    "--split",
+    type=click.Choice([split.value for split in Split]),
+    help="How text is cut before merging. [default: cl100k]",
+)
 @click.option("--special", "specials", multiple=True, metavar="TOKEN", help="A further special token; repeatable.")
 @stage_options
 def train_tokenizer(

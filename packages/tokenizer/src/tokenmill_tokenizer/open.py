@@ -1,7 +1,7 @@
 """Opening a tokenizer: one of our manifests, or anybody's `tokenizer.json`."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -56,7 +56,10 @@ def open_tokenizer(path: str, end_of_document: str | None = None) -> OpenedToken
 def _open_file(path: str, end_of_document: str | None) -> OpenedTokenizer:
     fs, inner = storage.filesystem(path)
     url = storage.join(path, TOKENIZER_NAME) if fs.isdir(inner) else path
-    groups = tuple(hash_group(group) for group in expand_inputs([url], format=Format.TEXT))
+    # Under its file name whole, so that it is not taken for a group of raw text called `tokenizer`.
+    groups = tuple(
+        replace(hash_group(group), name=group.files[0].name) for group in expand_inputs([url], format=Format.TEXT)
+    )
     vocabulary = load(url).get_vocab(with_added_tokens=True)
     usual = next((token for token in USUAL_END_TOKENS if token in vocabulary), None)
     return _describe(url, Inputs(raw=groups), end_of_document or usual)

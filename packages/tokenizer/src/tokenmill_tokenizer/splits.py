@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, decoders, pre_tokenizers
 
 
 class Split(StrEnum):
@@ -26,3 +26,12 @@ def pre_tokenizer(split: Split) -> pre_tokenizers.PreTokenizer:
         return pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     cut = pre_tokenizers.Split(Regex(CL100K_PATTERN), behavior="isolated")
     return pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def is_mergeable(token: str, split: Split) -> bool:
+    """Whether merges in ordinary text can come to the vocabulary entry `token`, so that it could not be told apart."""
+    if not set(token) <= set(pre_tokenizers.ByteLevel.alphabet()):
+        return False
+    text = decoders.ByteLevel().decode([token])
+    # What is no whole character lies within one, and no split cuts there.
+    return "\ufffd" in text or len(pre_tokenizer(split).pre_tokenize_str(text)) == 1

@@ -21,7 +21,7 @@ from tokenmill_core.sources import plan_inputs, read_inputs
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
 from tokenmill_core.storage import HashingWriter
 from tokenmill_tokenizer.open import TOKENIZER_NAME
-from tokenmill_tokenizer.splits import Split, pre_tokenizer
+from tokenmill_tokenizer.splits import Split, is_mergeable, pre_tokenizer
 
 NUM_BYTES = 256
 """Every byte is a token, so no text is unknown."""
@@ -51,6 +51,16 @@ class TrainTokenizerConfig(Frozen):
                 f"vocab_size: {self.vocab_size} is less than 256 bytes and {len(specials)} special tokens; "
                 f"ask for at least {NUM_BYTES + len(specials)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _specials_are_no_text(self) -> "TrainTokenizerConfig":
+        for token in self.specials():
+            if is_mergeable(token, self.split):
+                raise ValueError(
+                    f"special token {token!r} is one piece to the {self.split} split, so the same word in a text could "
+                    f"not be told from it; use one that is cut, such as <|{token.strip('<|>') or 'name'}|>"
+                )
         return self
 
     def specials(self) -> list[str]:

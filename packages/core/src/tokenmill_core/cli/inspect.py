@@ -7,7 +7,7 @@ import click
 from rich.table import Table
 
 from tokenmill_core.cli.options import describe, json_option, wide_console
-from tokenmill_core.errors import ExitCode
+from tokenmill_core.errors import ExitCode, TokenmillError
 from tokenmill_core.lineage import Node, read_raw_files, trace_lineage
 from tokenmill_core.manifest import Kind
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
@@ -54,13 +54,20 @@ def verify(paths: tuple[str, ...], inputs: bool, as_json: bool) -> int:
     \b
     Example: prep verify data/tokens --inputs
     """
-    problems = {path: find_problems(load_manifest(path), inputs=inputs) for path in paths}
+    problems = {path: _problems_at(path, inputs) for path in paths}
     if as_json:
         click.echo(json.dumps({path: {"ok": not found, "problems": found} for path, found in problems.items()}))
     else:
         for path, found in problems.items():
             click.echo(f"{path}: " + ("ok" if not found else "\n  ".join([f"{len(found)} problems", *found])))
     return ExitCode.VERIFICATION if any(problems.values()) else ExitCode.DONE
+
+
+def _problems_at(path: str, inputs: bool) -> list[str]:
+    try:
+        return find_problems(load_manifest(path), inputs=inputs)
+    except TokenmillError as error:
+        return [str(error)]
 
 
 @click.command()

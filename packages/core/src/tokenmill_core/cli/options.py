@@ -37,7 +37,9 @@ def execution_options(function: F) -> F:
     for option in reversed(
         [
             click.option("--workers", type=click.IntRange(min=1), help="Processes; the output does not depend on it."),
-            click.option("--executor", type=click.Choice(["local"]), default="local", show_default=True),
+            click.option(
+                "--executor", type=click.Choice(["local"]), default="local", show_default=True, help="Where tasks run."
+            ),
             click.option("--force", is_flag=True, help="Build again even if the output is up to date."),
             json_option,
         ]
@@ -68,7 +70,11 @@ def reader_options(function: F) -> F:
         [
             click.option("--text-field", help="Field or column with the text. [default: text]"),
             click.option("--id-field", help="Field or column with the document's id. [default: id]"),
-            click.option("--format", type=click.Choice([format.value for format in Format]), help="Format of all files. [default: by suffix]"),
+            click.option(
+                "--format",
+                type=click.Choice([format.value for format in Format]),
+                help="Format of all files. [default: by suffix]",
+            ),
             click.option("--strict", is_flag=True, default=None, help="Stop at the first row that gives no document."),
         ]
     ):

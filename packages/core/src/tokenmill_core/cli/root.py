@@ -25,9 +25,27 @@ class EntryPointGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The subcommand, imported now."""
         for entry in importlib.metadata.entry_points(group="tokenmill.commands", name=cmd_name):
-            command: click.Command = entry.load()
+            try:
+                command: click.Command = entry.load()
+            except ImportError as error:
+                return _unusable(cmd_name, error)
             return command
         return None
+
+
+def _unusable(name: str, error: ImportError) -> click.Command:
+    """What stands for a command whose package is broken or lacks a dependency: the others still work."""
+
+    def fail(arguments: tuple[str, ...]) -> NoReturn:
+        raise TokenmillError(f"{name} cannot be loaded: {error}; install its package again, with its dependencies")
+
+    return click.Command(
+        name,
+        callback=fail,
+        params=[click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True},
+        short_help=f"(cannot be loaded: {error})",
+    )
 
 
 @click.group(cls=EntryPointGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})

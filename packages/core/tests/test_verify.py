@@ -1,0 +1,72 @@
+"""Verification: every problem, named."""
+
+import re
+
+import pytest
+
+from tokenmill_core.manifest_io import load_manifest
+from tokenmill_core.verify import find_problems
+
+
+@pytest.fixture
+def chain(make, tmp_path):
+    make("first")
+    make("second", inputs=[str(tmp_path / "first")], upper=True)
+    return tmp_path / "second"
+
+
+def test_what_is_whole_has_no_problems(chain):
+    assert find_problems(load_manifest(str(chain)), inputs=True) == []
+
+
+def test_every_damaged_file_is_named(chain):
+    (chain / "letters-00000.txt").unlink()
+    one = chain / "letters-00001.txt"
+    one.write_bytes(one.read_bytes()[:-1])
+    two = chain / "letters-00002.txt"
+    two.write_bytes(two.read_bytes()[::-1])
+    found = find_problems(load_manifest(str(chain)))
+    assert len(found) == 3
+    for name, words in ((0, "missing"), (1, "bytes on disk"), (2, "sha256 is")):
+        assert f"letters-0000{name}.txt: " in found[name]
+        assert words in found[name]
+
+
+def test_a_file_that_cannot_be_read_is_a_problem_and_not_the_end(chain):
+    path = chain / "letters-00000.txt"
+    path.unlink()
+    path.mkdir()
+    (chain / "letters-00001.txt").unlink()
+    assert len(find_problems(load_manifest(str(chain)))) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("gamma\n", r"f2\.txt: the content changed since"), (None, r"f2\.txt: missing, but .* was made from it")],
+)
+def test_inputs_are_followed_to_the_raw_files(chain, raw, content, words):
+    path = raw / "f2.txt"
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
+    loaded = load_manifest(str(chain))
+    assert find_problems(loaded) == []
+    (problem,) = find_problems(loaded, inputs=True)
+    assert problem.startswith(str(path))
+    assert re.search(words, problem)
+
+
+def test_a_damaged_input_dataset_is_named(chain, tmp_path):
+    (tmp_path / "first/letters-00000.txt").unlink()
+    (tmp_path / "first/raw_files.jsonl").unlink()
+    loaded = load_manifest(str(chain))
+    assert find_problems(loaded) == []
+    found = find_problems(loaded, inputs=True)
+    for name in ("letters-00000.txt: missing", "raw_files.jsonl: missing"):
+        assert any(name in problem for problem in found)
+
+
+def test_an_input_that_is_now_another_is_named(chain, make):
+    make("first", min_letters=4)
+    (problem,) = find_problems(load_manifest(str(chain)), inputs=True)
+    assert "was made from documents 'letters' with digest" in problem

@@ -1,0 +1,145 @@
+"""`prep tokenize`, `mix`, `merge` and `trace` as commands: exit codes, what they print, and what they refuse."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Prep = Callable[..., Any]
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> Path:
+    path = tmp_path / "raw.jsonl"
+    path.write_text(
+        "".join(json.dumps({"id": f"d{i}", "text": f"The quick brown fox {i}. " * 9}) + "\n" for i in range(9))
+    )
+    return path
+
+
+@pytest.fixture
+def tokens(prep: Prep, raw: Path, tokenizer: Path, tmp_path: Path) -> Path:
+    assert prep("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "tokens", "--workers", 1).code == 0
+    return tmp_path / "tokens"
+
+
+def test_tokenize_says_what_it_made_and_is_up_to_date_the_second_time(
+    prep: Prep, raw: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    arguments = ("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "t", "--workers", 1)
+    first = prep(*arguments)
+    assert first.code == 0
+    assert "9 of 9 documents" in first.out
+    before = (tmp_path / "t" / "manifest.json").stat().st_mtime_ns
+    again = prep(*arguments)
+    assert again.out.startswith("up to date: tokens raw")
+    assert (tmp_path / "t" / "manifest.json").stat().st_mtime_ns == before
+    as_json = json.loads(prep(*arguments, "--json").out)
+    assert (as_json["up_to_date"], as_json["counts"]["documents"]) == (True, 9)
+
+
+def test_tokenize_leaves_documents_open_on_request(prep: Prep, raw: Path, tokenizer: Path, tmp_path: Path) -> None:
+    arguments = ("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "t", "--workers", 1, "--json")
+    assert json.loads(prep(*arguments).out)["end_of_document_id"] == 0
+    opened = json.loads(prep(*arguments, "--no-end-of-document").out)
+    assert opened["end_of_document_id"] is None
+    assert not opened["up_to_date"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--end-of-document", "<|stop|>"), 1, "no token '<|stop|>'"),
+        (("--tokenizer", "nowhere.json"), 1, "no such file or folder: 'nowhere.json'"),
+        (("--set", "reader.text_feld=x"), 2, "unknown setting 'reader.text_feld'; did you mean 'text_field'?"),
+        (("--workers", "0"), 2, "--workers"),
+        (("--text-field", "body"), 1, "the keys seen are 'id', 'text'"),
+    ],
+)
+def test_tokenize_refuses(
+    prep: Prep, raw: Path, tokenizer: Path, tmp_path: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    outcome = prep("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "t", "--workers", 1, *options)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert not (tmp_path / "t" / "manifest.json").exists()
+
+
+def test_mix_prints_shares_and_epochs_for_a_budget(
+    prep: Prep, tokens: Path, raw: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "b.jsonl").write_text('{"text": "It sleeps by the river."}\n')
+    prep("tokenize", tmp_path / "b.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "b", "--workers", 1)
+    arguments = ("mix", f"web={tokens}:6", f"code={tmp_path / 'b'}:24", "--out", tmp_path / "m.json")
+    outcome = prep(*arguments, "--tokens", "1M", "--temperature", 1.0)
+    assert outcome.code == 0
+    lines = [line for line in outcome.out.splitlines() if "│" in line]
+    assert "80.00%" in lines[0]
+    assert "800,000" in lines[0]
+    assert "20.00%" in lines[1]
+    table = json.loads(prep(*arguments, "--tokens", "1M", "--json").out)["table"]
+    assert [(row["name"], round(row["share"], 9)) for row in table] == [("code", 0.8), ("web", 0.2)]
+    assert table[1]["epochs"] == pytest.approx(table[1]["drawn_tokens"] / table[1]["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("weight", "options", "code", "message"),
+    [
+        (":-1", (), 2, "source 'web': weight '-1'"),
+        (":0", (), 2, "all weights are 0"),
+        (":1e9999999", ("--temperature", "0.001"), 0, ""),
+        ("", ("--temperature", "0"), 2, "temperature"),
+        ("", ("--tokens", "lots"), 2, "--tokens 'lots'"),
+        ("", ("--tokens", ""), 2, "--tokens ''"),
+        ("", ("--tokens", "1e400"), 2, "--tokens '1e400'"),
+        ("", ("--validation-share", "1"), 2, "validation_share"),
+        ("", ("--seed", "-1"), 2, "seed"),
+    ],
+)
+def test_mix_refuses(
+    prep: Prep, tokens: Path, tmp_path: Path, weight: str, options: tuple[str, ...], code: int, message: str
+) -> None:
+    outcome = prep("mix", f"web={tokens}{weight}", "--out", tmp_path / "m.json", *options)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert (tmp_path / "m.json").exists() == (code == 0)
+
+
+def test_merge_by_command(prep: Prep, tokens: Path, raw: Path, tokenizer: Path, tmp_path: Path) -> None:
+    prep("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "b", "--no-end-of-document", "--workers", 1)
+    merged = prep("merge", tokens, tokens, "--out", tmp_path / "merged", "--workers", 1, "--json")
+    assert json.loads(merged.out)["counts"]["documents"] == 18
+    refused = prep("merge", tokens, tmp_path / "b", "--out", tmp_path / "other")
+    assert refused.code == 1
+    assert "end_of_document_id" in refused.err
+
+
+def test_trace_names_the_documents_of_a_sample(prep: Prep, tokens: Path, raw: Path, tmp_path: Path) -> None:
+    prep("mix", f"web={tokens}", "--out", tmp_path / "m.json")
+    arguments = ("trace", tmp_path / "m.json", "--sample", 3, "--sequence-length", 64)
+    documents = json.loads(prep(*arguments, "--json").out)
+    assert documents[0]["first_token"] == 0
+    assert documents[-1]["last_token"] == 64
+    lines = raw.read_text().splitlines()
+    for document in documents:
+        assert document["file"] == "raw/raw.jsonl"
+        assert json.loads(lines[document["row"] - 1])["id"] == document["id"]
+    shown = prep(*arguments)
+    assert shown.code == 0
+    assert all(document["id"] in shown.out for document in documents)
+
+
+def test_trace_refuses_what_cannot_be_traced(prep: Prep, tokens: Path, tmp_path: Path) -> None:
+    prep("mix", f"web={tokens}", "--out", tmp_path / "m.json")
+    mixture = tmp_path / "m.json"
+    assert prep("trace", mixture, "--sample", -1, "--sequence-length", 64).code == 2
+    far = prep("trace", mixture, "--sample", 10**30, "--sequence-length", 64)
+    assert far.code == 2
+    assert "--sample" in far.err
+    assert prep("trace", mixture, "--sample", 2**53 - 1, "--sequence-length", 64, "--json").code == 0
+    long = prep("trace", mixture, "--sample", 0, "--sequence-length", 10**6)
+    assert long.code == 1
+    assert "source web has" in long.err
+    assert prep("trace", tokens, "--sample", 0, "--sequence-length", 64).code == 1

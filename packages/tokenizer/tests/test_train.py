@@ -1,0 +1,114 @@
+"""Training: the same tokenizer from the same documents, however they come; and honest when it cannot do as asked."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from pydantic import ValidationError
+
+from tokenmill_core.build import build_stage
+from tokenmill_core.errors import InputError
+from tokenmill_core.executor import LocalExecutor
+from tokenmill_core.manifest_io import load_manifest, verify_files
+from tokenmill_tokenizer import STAGE, Encoder, TrainTokenizerConfig
+
+Train = Callable[..., Any]
+TIED = ["ab cd ef gh ij kl mn op", "ba dc fe hg ji lk nm po", "zyx wvu tsr"] * 4
+"""Every pair has the same count as many others."""
+
+
+@pytest.mark.parametrize("split", ["gpt2", "cl100k"])
+@pytest.mark.parametrize("texts", ["tied", "prose"])
+def test_the_order_of_the_documents_does_not_count(train: Train, prose: list[str], split: str, texts: str) -> None:
+    documents = TIED if texts == "tied" else prose
+    expected = train(documents, split=split).json
+    for seed in range(3):
+        assert train(random.Random(seed).sample(documents, len(documents)), split=split).json == expected
+    assert train(documents[::-1], split=split).json == expected
+
+
+@pytest.mark.parametrize(
+    "environment", [{"PYTHONHASHSEED": "7"}, {"RAYON_NUM_THREADS": "1"}, {"RAYON_NUM_THREADS": "8"}]
+)
+def test_neither_hash_seed_nor_threads_count(train: Train, tmp_path: Path, environment: dict[str, str]) -> None:
+    expected = train(TIED)
+    raw = tmp_path / "raw.jsonl"
+    raw.write_bytes(b"".join(orjson.dumps({"text": text}) + b"\n" for text in TIED))
+    out = tmp_path / "tokenizer"
+    code = "from tokenmill_core.cli import main; main()"
+    arguments = ["train-tokenizer", str(raw), "--vocab-size", "320", "--out", str(out)]
+    subprocess.run([sys.executable, "-c", code, *arguments], env=os.environ | environment, check=True)
+    assert (out / "tokenizer.json").read_bytes() == expected.json
+    assert load_manifest(str(out)).manifest.digest == expected.manifest.digest
+
+
+def test_ties_go_to_the_pair_with_the_smaller_ids(train: Train) -> None:
+    model = orjson.loads(train(["zz yy xx ww vv"] * 3, split="gpt2").json)["model"]
+    assert [pair if isinstance(pair, list) else pair.split() for pair in model["merges"]][:2] == [
+        ["v", "v"],
+        ["w", "w"],
+    ]
+
+
+def test_ids_begin_with_the_special_tokens_and_all_bytes(train: Train, prose: list[str]) -> None:
+    result = train(prose, special_tokens=("<|pad|>", "<|user|>"))
+    vocabulary = Encoder(str(result.path))._tokenizer.get_vocab(with_added_tokens=True)
+    assert result.manifest.special_tokens == {"<|endoftext|>": 0, "<|pad|>": 1, "<|user|>": 2}
+    assert {token: vocabulary[token] for token in result.manifest.special_tokens} == result.manifest.special_tokens
+    assert sorted(vocabulary.values()) == list(range(320))
+    assert all(len(token) == 1 for token, id in vocabulary.items() if 3 <= id < 259)
+    assert result.manifest.end_of_document == "<|endoftext|>"
+    verify_files(load_manifest(str(result.folder)))
+
+
+def test_too_little_data_gives_a_smaller_vocabulary_and_says_so(train: Train) -> None:
+    result = train(["aab aab"], vocab_size=5000)
+    assert 257 < result.manifest.vocab_size < 300
+    assert len(Encoder(str(result.path))._tokenizer.get_vocab()) == result.manifest.vocab_size
+    assert result.manifest.config["vocab_size"] == 5000
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vocab_size": 258, "special_tokens": ("<|a|>", "<|b|>")}, "vocab_size: 258 is less.*at least 259"),
+        ({"vocab_size": 100}, "vocab_size"),
+        ({"vocab_size": 300, "special_tokens": ("<|a|>", "<|a|>")}, "must be distinct"),
+        ({"vocab_size": 300, "special_tokens": ("<|endoftext|>",)}, "must be distinct"),
+        ({"vocab_size": 300, "special_tokens": ("",)}, "not empty"),
+        ({"vocab_size": 300, "special_tokens": ("PAD",)}, r"'PAD' is one piece.*<\|PAD\|>"),
+        ({"vocab_size": 300, "end_of_document": "\u00a7"}, r"'§' is one piece"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_reading(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainTokenizerConfig(**settings)
+
+
+def test_the_smallest_vocabulary_is_bytes_and_special_tokens(train: Train) -> None:
+    assert train(["some text"], vocab_size=257).manifest.vocab_size == 257
+
+
+def test_no_documents_are_refused_and_nothing_is_published(train: Train, tmp_path: Path) -> None:
+    raw = tmp_path / "raw.jsonl"
+    raw.write_bytes(b"\n\n")
+    stage = STAGE.build(TrainTokenizerConfig(vocab_size=300), [str(raw)], None)
+    with pytest.raises(InputError, match=r"no documents to train on.*--text-field"):
+        build_stage(stage, str(tmp_path / "out"), LocalExecutor(1))
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_rows_that_gave_no_text_are_accounted_for(tmp_path: Path) -> None:
+    raw = tmp_path / "raw.jsonl"
+    raw.write_bytes(b'{"text":"good text"}\n42\n{"text":""}\n')
+    stage = STAGE.build(TrainTokenizerConfig(vocab_size=300), [str(raw)], None)
+    manifest = build_stage(stage, str(tmp_path / "out"), LocalExecutor(1)).loaded.manifest
+    assert (manifest.counts.input_documents, manifest.counts.documents, manifest.counts.bytes) == (3, 1, 9)
+    assert {row.reason: row.documents for row in manifest.ledger} == {"empty_text": 1, "not_an_object": 1}
+    assert len((tmp_path / "out" / "rejects.jsonl").read_bytes().splitlines()) == 2
