@@ -15,19 +15,18 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill_core.manifest import InputRef, Kind, MixtureManifest, MixtureSource, StageRef, TokensManifest
+from tokenmill_core.manifest import MixtureManifest, MixtureSource, StageRef, TokensManifest
 from tokenmill_core.manifest_io import input_ref, publish
 from tokenmill_shards import MixtureReader, SampleOrder, ShardWriter
 
 NUM_TOKENS, SEQUENCE_LENGTH, ROUNDS, SECONDS = 50_000_000, 2048, 5, 0.5
-TOKENIZER = InputRef(kind=Kind.TOKENIZER, name="none", version="1", digest="0" * 64, path="none")
 
 
 def make_mixture(folder: Path) -> str:
     """A mixture of one source of random tokens."""
     with ShardWriter(folder / "shard-00000", np.uint16, 50_000) as writer:
         writer.append(np.random.default_rng(0).integers(0, 50_000, NUM_TOKENS), np.array([NUM_TOKENS]))
-    common = {"config": {}, "vocab_size": 50_000, "tokenizer": TOKENIZER, "tokenizer_sha256": "0" * 64}
+    common = {"config": {}, "vocab_size": 50_000, "tokenizer_sha256": "0" * 64}
     tokens = publish(
         TokensManifest(
             **common,

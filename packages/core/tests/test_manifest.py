@@ -17,7 +17,6 @@ from tokenmill_core.manifest import (
     Kind,
     LedgerRow,
     Manifest,
-    MixtureManifest,
     StageRef,
     TokensManifest,
     canonical_json,
@@ -54,7 +53,6 @@ def tokens(**changes):
         "config": {},
         "dtype": "uint16",
         "vocab_size": 9,
-        "tokenizer": ref(kind=Kind.TOKENIZER),
         "tokenizer_sha256": HASH,
         "end_of_document_id": None,
         "shards": (),
@@ -114,17 +112,6 @@ def test_the_digest_leaves_out_tools_places_and_the_order_of_keys(same):
 )
 def test_the_digest_covers_all_else(other):
     assert documents(**other).compute_digest() != documents().compute_digest()
-
-
-def test_the_place_of_the_tokenizer_is_no_part_of_a_digest():
-    moved = {"tokenizer": ref(kind=Kind.TOKENIZER, path="/somewhere/else")}
-    assert tokens(**moved).compute_digest() == tokens().compute_digest()
-    other = {"tokenizer": ref(kind=Kind.TOKENIZER, digest="cd" * 32)}
-    assert tokens(**other).compute_digest() != tokens().compute_digest()
-    fields = {"sources": (), "denominator": 1, "seed": 0}
-    common = tokens().model_dump(exclude={"kind", "dtype", "shards"}) | fields
-    first, second = (MixtureManifest(**common | change).compute_digest() for change in ({}, moved))
-    assert first == second
 
 
 @pytest.mark.parametrize(

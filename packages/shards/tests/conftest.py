@@ -21,8 +21,6 @@ from tokenmill_core.cli import main
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import (
     FileEntry,
-    InputRef,
-    Kind,
     MixtureManifest,
     MixtureSource,
     StageRef,
@@ -38,9 +36,6 @@ from tokenmill_tokenizer import STAGE as TRAIN
 from tokenmill_tokenizer import TrainTokenizerConfig
 
 MakeTokens = Callable[..., LoadedManifest[TokensManifest]]
-TOKENIZER = InputRef(
-    kind=Kind.TOKENIZER, name="tokenizer", version="1", digest="0" * 64, path="tokenizer/manifest.json"
-)
 
 
 @pytest.fixture
@@ -74,7 +69,6 @@ def make_tokens(tmp_path: Path) -> MakeTokens:
             files=tuple(files),
             dtype=dtype_for(vocab_size).name,
             vocab_size=vocab_size,
-            tokenizer=TOKENIZER,
             tokenizer_sha256="0" * 64,
             end_of_document_id=None,
             shards=tuple(names),
@@ -111,7 +105,6 @@ def make_mixture(tmp_path: Path) -> Callable[..., LoadedManifest[MixtureManifest
             seed=seed,
             validation_share=validation_share,
             vocab_size=60_000,
-            tokenizer=TOKENIZER,
             tokenizer_sha256="0" * 64,
             end_of_document_id=None,
         )

@@ -127,7 +127,7 @@ def assemble(stage: Stage, work: Work) -> tuple[list[FileEntry], dict[str, Path]
         for entry in (entry for report in work.reports(phase) for entry in report.files):
             files.append(entry)
             sources[entry.path] = work.path(phase, entry.path)
-    for entry, path in (*gather_rejects(work, phases), *list_raw_files(stage, work)):
+    for entry, path in (*stage.extra_files(work), *gather_rejects(work, phases), *list_raw_files(stage, work)):
         files.append(entry)
         sources[entry.path] = path
     return files, sources

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 SCHEMA_VERSION: Final = 1
 MANIFEST_NAME = "manifest.json"
+TOKENIZER_NAME = "tokenizer.json"
 RAW_FILES_NAME = "raw_files.jsonl"
 """Listing of the raw files behind a dataset: one object a line with `input`, `path`, `bytes`, `sha256`."""
 
@@ -129,7 +130,7 @@ class ManifestBase(Frozen):
     def compute_digest(self) -> str:
         """The digest of what this manifest says, whatever `digest` holds now."""
         body = self.model_dump(mode="json", exclude={"digest", "tools"})
-        for reference in [*body["inputs"], *([body["tokenizer"]] if "tokenizer" in body else [])]:
+        for reference in body["inputs"]:
             del reference["path"]
         return sha256_of_json(body)
 
@@ -182,9 +183,8 @@ class TokensManifest(ManifestBase):
     kind: Literal[Kind.TOKENS] = Kind.TOKENS
     dtype: Literal["uint16", "int32"]
     vocab_size: Count
-    tokenizer: InputRef
     tokenizer_sha256: Sha256
-    """sha256 of its `tokenizer.json`: shards of equal ones can be mixed."""
+    """sha256 of the `tokenizer.json` beside the shards, a copy of the one they were made with."""
     end_of_document_id: int | None
     """Id that closes every document, or none when documents are not closed."""
     shards: tuple[str, ...]
@@ -211,8 +211,8 @@ class MixtureManifest(ManifestBase):
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each source's windows, taken from its end, that training never sees."""
     vocab_size: Count
-    tokenizer: InputRef
     tokenizer_sha256: Sha256
+    """The one `tokenizer.json` of all sources."""
     end_of_document_id: int | None
 
 

@@ -188,6 +188,10 @@ class Stage(ABC):
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The manifest, given the fields that every kind has."""
 
+    def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
+        """Files of the dataset that belong to no task, and where they lie in the work folder."""
+        return ()
+
     def identity(self) -> dict[str, Any]:
         """Everything that decides the output."""
         return identity_of(

@@ -132,6 +132,14 @@ def _naming_file(error: BaseException, path: Path) -> BaseException:
     return error
 
 
+def copy_file(url: str, target: Path) -> tuple[int, str]:
+    """Copy the file at `url` to a local `target`: (bytes, sha256) of what was copied."""
+    with open_read(url) as source, HashingWriter(target) as writer:
+        while chunk := source.read(CHUNK_BYTES):
+            writer.write(chunk)
+    return writer.bytes, writer.sha256
+
+
 class HashingWriter:
     """A local file that is hashed while it is written and takes its name only when closed without an error.
 

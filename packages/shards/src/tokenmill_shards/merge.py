@@ -2,15 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import Counts, Frozen, ManifestBase, TokensManifest
+from tokenmill_core.manifest import TOKENIZER_NAME, Counts, FileEntry, Frozen, ManifestBase, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
-from tokenmill_core.storage import CHUNK_BYTES, HashingWriter, open_read
-from tokenmill_shards.mix import rebase, refuse_mismatch
-from tokenmill_shards.tokenize import SHARD_SUFFIXES
+from tokenmill_core.storage import copy_file
+from tokenmill_shards.mix import refuse_mismatch
+from tokenmill_shards.tokenize import SHARD_SUFFIXES, copy_tokenizer
 
 
 class MergeConfig(Frozen):
@@ -46,11 +47,13 @@ class MergeStage(Stage):
         for suffix in SHARD_SUFFIXES:
             old = entries[task.payload["shard"] + suffix]
             path = work.path("copy", f"shard-{task.index:05d}{suffix}")
-            with open_read(loaded.file_url(old.path)) as source, HashingWriter(path) as target:
-                while chunk := source.read(CHUNK_BYTES):
-                    target.write(chunk)
-            files.append(old.model_copy(update={"path": path.name, "bytes": target.bytes, "sha256": target.sha256}))
+            num_bytes, sha256 = copy_file(loaded.file_url(old.path), path)
+            files.append(old.model_copy(update={"path": path.name, "bytes": num_bytes, "sha256": sha256}))
         return Report(files=tuple(files))
+
+    def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
+        """The tokenizer that all inputs share."""
+        return copy_tokenizer(self.inputs.manifests[0].file_url(TOKENIZER_NAME), work)
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The tokens manifest: what the inputs have in common, and their sums."""
@@ -62,7 +65,6 @@ class MergeStage(Stage):
             **common | {"counts": Counts(**totals, **taken_in)},
             dtype=first.dtype,
             vocab_size=first.vocab_size,
-            tokenizer=rebase(first.tokenizer, common["inputs"][0].path),
             tokenizer_sha256=first.tokenizer_sha256,
             end_of_document_id=first.end_of_document_id,
             shards=tuple(f"shard-{task.index:05d}" for task in self.plan(work)),

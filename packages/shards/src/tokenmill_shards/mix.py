@@ -6,7 +6,6 @@ they are the same on every machine.
 """
 
 import math
-import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -14,12 +13,10 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tokenmill_core import storage
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.manifest import (
     Counts,
     Frozen,
-    InputRef,
     ManifestBase,
     MixtureManifest,
     MixtureSource,
@@ -95,7 +92,6 @@ class MixStage(Stage):
             seed=self.config.seed,
             validation_share=self.config.validation_share,
             vocab_size=first.manifest.vocab_size,
-            tokenizer=rebase(first.manifest.tokenizer, common["inputs"][0].path),
             tokenizer_sha256=first.manifest.tokenizer_sha256,
             end_of_document_id=first.manifest.end_of_document_id,
         )
@@ -161,13 +157,6 @@ def sizes_of(sources: Sequence[SourceArgument], tokens: Sequence[int]) -> list[D
     if not any(sizes):
         raise ConfigError("all weights are 0: give at least one source a weight above 0")
     return sizes
-
-
-def rebase(ref: InputRef, tokens_path: str) -> InputRef:
-    """`ref`, whose path is relative to a tokens manifest, as seen from where that manifest is at `tokens_path`."""
-    if "://" in ref.path:
-        return ref
-    return ref.model_copy(update={"path": storage.join(posixpath.dirname(tokens_path), ref.path)})
 
 
 def refuse_mismatch(names: Sequence[str], loaded: Sequence[LoadedManifest[TokensManifest]]) -> None:

@@ -1,13 +1,15 @@
 """The `tokenize` stage: raw files or documents ─▶ token shards.
 
     read ─▶ encode ─▶ shard-NNNNN.bin, .idx (MMIDIDX) and shard-NNNNN.documents.parquet, a shard a task
+    tokenizer.json ─▶ a copy beside them
 
-The third file holds, for every document of the shard, the raw file, the row in it, and the user's id, so that any token
-leads back to where it came from.
+The third file of a shard holds the raw file of each document, the row in it, and the user's id, so that any token leads
+back to where it came from.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,12 +18,20 @@ import pyarrow.parquet as pq
 
 from tokenmill_core.documents import Account
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import Counts, DocumentsManifest, FileEntry, Frozen, ManifestBase, TokensManifest
+from tokenmill_core.manifest import (
+    TOKENIZER_NAME,
+    Counts,
+    DocumentsManifest,
+    FileEntry,
+    Frozen,
+    ManifestBase,
+    TokensManifest,
+)
 from tokenmill_core.readers import ReadOptions
 from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
-from tokenmill_core.storage import HashingWriter
+from tokenmill_core.storage import HashingWriter, copy_file
 from tokenmill_shards.mmididx import ShardWriter, dtype_for
 from tokenmill_shards.places import PLACES_SCHEMA, PLACES_SUFFIX
 from tokenmill_tokenizer import Encoder, OpenedTokenizer, open_tokenizer
@@ -107,6 +117,10 @@ class TokenizeStage(Stage):
                 kept_bytes += _text_bytes(batch)
         return kept_bytes
 
+    def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
+        """The tokenizer itself: shards can always be decoded by what lies beside them."""
+        return copy_tokenizer(self.tokenizer.url, work)
+
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The tokens manifest."""
         shards = [entry.path.removesuffix(".bin") for entry in common["files"] if entry.path.endswith(".bin")]
@@ -115,11 +129,17 @@ class TokenizeStage(Stage):
             **common,
             dtype=dtype,
             vocab_size=self.tokenizer.vocab_size,
-            tokenizer=next(ref for ref in common["inputs"] if ref.digest == self.tokenizer.digest),
             tokenizer_sha256=self.tokenizer.sha256,
             end_of_document_id=self.end_id,
             shards=tuple(shards),
         )
+
+
+def copy_tokenizer(url: str, work: Work) -> list[tuple[FileEntry, Path]]:
+    """A copy of the `tokenizer.json` at `url` as a file of the dataset."""
+    target = work.folder / TOKENIZER_NAME
+    num_bytes, sha256 = copy_file(url, target)
+    return [(FileEntry(path=TOKENIZER_NAME, bytes=num_bytes, sha256=sha256), target)]
 
 
 def _text_bytes(batch: pa.RecordBatch) -> int:

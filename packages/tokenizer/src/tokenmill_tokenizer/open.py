@@ -9,12 +9,11 @@ from tokenizers import Tokenizer
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 from tokenmill_core.inputs import expand_inputs, hash_group
-from tokenmill_core.manifest import TokenizerManifest
+from tokenmill_core.manifest import TOKENIZER_NAME, TokenizerManifest
 from tokenmill_core.manifest_io import is_manifest, load_manifest, verify_files
 from tokenmill_core.readers import Format
 from tokenmill_core.stage import Inputs
 
-TOKENIZER_NAME = "tokenizer.json"
 USUAL_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """What ends a document in a `tokenizer.json` that does not come with a manifest, the first that it has."""
 

@@ -14,13 +14,20 @@ from tokenizers.pre_tokenizers import ByteLevel
 
 from tokenmill_core.documents import Account
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import Counts, DocumentsManifest, FileEntry, Frozen, ManifestBase, TokenizerManifest
+from tokenmill_core.manifest import (
+    TOKENIZER_NAME,
+    Counts,
+    DocumentsManifest,
+    FileEntry,
+    Frozen,
+    ManifestBase,
+    TokenizerManifest,
+)
 from tokenmill_core.readers import ReadOptions
 from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import plan_inputs, read_inputs
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
 from tokenmill_core.storage import HashingWriter
-from tokenmill_tokenizer.open import TOKENIZER_NAME
 from tokenmill_tokenizer.splits import Split, is_mergeable, pre_tokenizer
 
 NUM_BYTES = 256
