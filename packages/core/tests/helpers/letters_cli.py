@@ -17,4 +17,4 @@ def letters(inputs: tuple[str, ...], **options: Any) -> None:
 
 
 if __name__ == "__main__":
-    run_command(letters, "letters")
+    run_command(letters, "letters", "Stopped. Finished tasks are kept: run the same command again to go on.")

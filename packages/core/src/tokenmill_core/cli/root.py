@@ -65,28 +65,28 @@ def prep() -> None:
 
 def main() -> NoReturn:
     """Entry point of `prep`."""
-    run_command(prep, "prep")
+    run_command(prep, "prep", "Stopped. Finished tasks are kept: run the same command again to go on.")
 
 
-def run_command(command: click.Command, name: str) -> NoReturn:
-    """Run a click command as this process, and exit with one of our exit codes."""
+def run_command(command: click.Command, name: str, when_stopped: str) -> NoReturn:
+    """Run a click command as this process, and exit with one of our exit codes; `when_stopped` is said after Ctrl-C."""
     logging.basicConfig(format="%(levelname)s: %(message)s", stream=sys.stderr)
     signal.signal(signal.SIGTERM, _raise_interrupt)
-    sys.exit(_exit_code(command, name))
+    sys.exit(_exit_code(command, name, when_stopped))
 
 
 def _raise_interrupt(number: int, frame: Any) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _exit_code(command: click.Command, name: str) -> int:
+def _exit_code(command: click.Command, name: str, when_stopped: str) -> int:
     try:
         result = command.main(prog_name=name, standalone_mode=False)
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("Stopped. Finished tasks are kept: run the same command again to go on.", err=True)
+        click.echo(when_stopped, err=True)
         return ExitCode.STOPPED
     except TokenmillError as error:
         click.echo(f"Error: {error}", err=True)

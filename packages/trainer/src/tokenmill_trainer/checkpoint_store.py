@@ -1,0 +1,107 @@
+"""The checkpoints of a run on disk: which there are, which can be trusted, which may go.
+
+RUN/checkpoints/step-00000100/manifest.json and the files it vouches for
+RUN/checkpoints/.step-00000200.tmp/            being written, or left by a kill: counts for nothing
+"""
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import Field
+
+from tokenmill_core.errors import InputError, ManifestError, VerificationError
+from tokenmill_core.manifest import CheckpointManifest, Frozen
+from tokenmill_core.manifest_io import LoadedManifest, load_manifest, verify_files
+
+NAME = re.compile(r"step-(\d{8,})")
+
+
+class CheckpointConfig(Frozen):
+    """How often the state is saved and how much of the past is kept."""
+
+    interval: int = Field(default=500, gt=0)
+    """Steps between two checkpoints; the last step has one too."""
+    keep_last: int = Field(default=2, gt=0)
+    """Newest checkpoints that are kept; older ones are removed once a newer one is complete."""
+
+
+def checkpoint_name(step: int) -> str:
+    """Name of the folder for the state after `step` steps."""
+    return f"step-{step:08d}"
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The checkpoint folders, newest first, whole or not."""
+    found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
+    return sorted(found, key=_step_of, reverse=True)
+
+
+def verify_checkpoint(path: Path) -> LoadedManifest[CheckpointManifest]:
+    """The checkpoint's manifest, every one of its files having been hashed.
+
+    Errors: `ManifestError` where it has none, `VerificationError` where a file is not what it says.
+    """
+    loaded = load_manifest(str(path), CheckpointManifest)
+    verify_files(loaded)
+    return loaded
+
+
+def newest_verified(folder: Path, say: Callable[[str], None]) -> LoadedManifest[CheckpointManifest] | None:
+    """The newest checkpoint that verifies; `say` is told of each newer one that does not. None where there is none yet.
+
+    Errors: `VerificationError` where there are checkpoints but not one can be trusted.
+    """
+    paths = list_checkpoints(folder)
+    for path in paths:
+        try:
+            return verify_checkpoint(path)
+        except (ManifestError, VerificationError, OSError) as error:
+            say(f"{path.name} is broken and is passed over: {error}")
+    if paths:
+        raise VerificationError(
+            f"{folder}: none of its {len(paths)} checkpoints verifies; restore one, or start again with a new --out"
+        )
+    return None
+
+
+def require_verified(folder: Path, say: Callable[[str], None]) -> LoadedManifest[CheckpointManifest]:
+    """As `newest_verified`, where one must exist."""
+    loaded = newest_verified(folder, say)
+    if loaded is None:
+        raise InputError(f"{folder}: no checkpoint yet; let `pretrain run` reach its first one")
+    return loaded
+
+
+def prune(folder: Path, keep_last: int, newest_step: int) -> None:
+    """Remove all but the newest `keep_last` up to `newest_step`, the one that was just completed.
+
+    Folders of later steps are what a resume passed over as broken; the run has come back to before them, so they go.
+    """
+    paths = list_checkpoints(folder)
+    stale = [path for path in paths if _step_of(path) > newest_step]
+    current = [path for path in paths if _step_of(path) <= newest_step]
+    for path in (*stale, *current[keep_last:]):
+        discard(path)
+
+
+def discard(path: Path) -> None:
+    """Remove a checkpoint so that a kill half-way leaves nothing that looks whole."""
+    if path.exists():
+        leaving = path.with_name(f".{path.name}.old")
+        shutil.rmtree(leaving, ignore_errors=True)
+        path.replace(leaving)
+        shutil.rmtree(leaving)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a kill left behind: half-written and half-removed checkpoints."""
+    for path in folder.glob(".step-*") if folder.is_dir() else []:
+        shutil.rmtree(path)
+
+
+def _step_of(path: Path) -> int:
+    match = NAME.fullmatch(path.name)
+    assert match, path
+    return int(match[1])

@@ -1,0 +1,66 @@
+"""`pretrain sample` and `pretrain export`."""
+
+import json
+from pathlib import Path
+
+import click
+
+from tokenmill_core.cli.options import json_option
+
+run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+
+
+def tell(text: str) -> None:
+    """One line on standard error."""
+    click.echo(text, err=True)
+
+
+@click.command()
+@run_argument
+@click.option("--prompt", required=True, help="Text to go on from.")
+@click.option("--tokens", default=200, show_default=True, help="Tokens to generate at most.")
+@click.option("--temperature", default=0.8, show_default=True, help="0 always takes the likeliest token.")
+@click.option("--top-k", default=0, show_default=True, help="Draw from the k likeliest tokens only; 0: from all.")
+@click.option("--seed", default=0, show_default=True, help="The same seed gives the same text.")
+def sample(run_path: Path, prompt: str, tokens: int, temperature: float, top_k: int, seed: int) -> None:
+    """Print PROMPT and how the model of RUN goes on.
+
+    \b
+    Examples:
+      pretrain sample runs/first --prompt "Once upon a time"
+      pretrain sample runs/first --prompt "def main" --tokens 50 --temperature 0
+    """
+    from tokenmill_core.config import validate_config
+    from tokenmill_trainer.run_folder import RunFolder
+    from tokenmill_trainer.sample import SampleConfig, generate
+    from tokenmill_trainer.trained_model import load_trained
+
+    values = {"num_tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
+    config = validate_config(SampleConfig, values, "sample")
+    click.echo(prompt + generate(load_trained(RunFolder(run_path), tell), prompt, config))
+
+
+@click.command()
+@run_argument
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the model.")
+@json_option
+def export(run_path: Path, out: Path, as_json: bool) -> None:
+    """Write the model of RUN in the Hugging Face layout, checked against transformers.
+
+    \b
+    Examples:
+      pretrain export runs/first --out models/first
+    """
+    from tokenmill_trainer.export import export as export_model
+    from tokenmill_trainer.run_folder import RunFolder
+    from tokenmill_trainer.trained_model import load_trained
+
+    loaded = export_model(load_trained(RunFolder(run_path), tell), out)
+    manifest = loaded.manifest
+    if as_json:
+        click.echo(json.dumps(manifest.model_dump(mode="json")))
+    else:
+        click.echo(
+            f"model {manifest.name}: {manifest.parameters:,} parameters, logits within "
+            f"{manifest.max_logit_difference:.1e} of transformers -> {loaded.url}"
+        )

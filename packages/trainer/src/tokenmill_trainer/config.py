@@ -1,0 +1,96 @@
+"""All settings of a run. Each section stands beside its owner; this is the whole."""
+
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from tokenmill_core.errors import ConfigError
+from tokenmill_core.manifest import Frozen, MixtureManifest
+from tokenmill_trainer.checkpoint_store import CheckpointConfig
+from tokenmill_trainer.data import DataConfig
+from tokenmill_trainer.metrics import LoggingConfig
+from tokenmill_trainer.model import ModelConfig
+from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
+from tokenmill_trainer.parallel import Precision, ZeroStage
+from tokenmill_trainer.validation import ValidationConfig
+
+
+class TrainingConfig(Frozen):
+    """How long, in what portions and in what precision."""
+
+    steps: int = Field(default=1000, gt=0)
+    """Optimizer steps of the whole run; the schedule ends with them."""
+    global_batch_size: int = Field(default=32, gt=0)
+    """Samples a step, over all ranks."""
+    micro_batch_size: int = Field(default=8, gt=0)
+    """Samples a rank works on at once; what is left of its share is accumulated."""
+    seed: int = Field(default=0, ge=0)
+    """Of the start weights. The order of the data has its own seed, in the mixture."""
+    precision: Precision = "fp32"
+    """What forward and backward compute in; master weights, gradients' sums and moments are always fp32."""
+    zero_stage: ZeroStage = 1
+    """What the ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """The gradient is scaled down to this 2-norm; 0 leaves it."""
+    compile: bool = False
+    """Whether torch.compile works on each block; the first step then takes longer."""
+
+
+class RunConfig(Frozen):
+    """Settings of `pretrain run`, as they stand in its TOML file."""
+
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    training: TrainingConfig = TrainingConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    logging: LoggingConfig = LoggingConfig()
+    validation: ValidationConfig = ValidationConfig()
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> "RunConfig":
+        batch, micro = self.training.global_batch_size, self.training.micro_batch_size
+        if batch % micro:
+            raise ValueError(
+                f"training.global_batch_size: {batch} is not a multiple of training.micro_batch_size {micro}; "
+                f"set it to {_next_multiple(batch, micro)}"
+            )
+        if self.schedule.warmup_steps > self.training.steps:
+            raise ValueError(
+                f"schedule.warmup_steps: {self.schedule.warmup_steps} is more than training.steps "
+                f"{self.training.steps}; the peak rate would never be reached: lower it"
+            )
+        return self
+
+
+def check_world_size(config: RunConfig, world_size: int) -> None:
+    """Every rank gets the same whole number of micro-batches, or `ConfigError`."""
+    batch, micro = config.training.global_batch_size, config.training.micro_batch_size
+    if batch % (micro * world_size):
+        raise ConfigError(
+            f"training.global_batch_size: {batch} is not a multiple of training.micro_batch_size {micro} × "
+            f"{world_size} ranks; set it to {_next_multiple(batch, micro * world_size)} or lower the micro-batch"
+        )
+
+
+def with_vocabulary(config: RunConfig, mixture: MixtureManifest) -> RunConfig:
+    """`config` with `model.vocab_size` filled in from the mixture, or `ConfigError` where the model's is too small."""
+    size = config.model.vocab_size or mixture.vocab_size
+    if size < mixture.vocab_size:
+        raise ConfigError(
+            f"model.vocab_size: {size} rows cannot hold the ids of the mixture's tokenizer, which has "
+            f"{mixture.vocab_size}; leave the setting out to take them over"
+        )
+    return config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": size})})
+
+
+def recorded(config: RunConfig) -> dict[str, Any]:
+    """The settings as manifests hold them: without those of where the data lies and how it is read and shown."""
+    return config.model_dump(
+        mode="json", exclude={"data": {"mixture", "num_workers", "verify"}, "logging": {"interval", "peak_flops"}}
+    )
+
+
+def _next_multiple(value: int, of: int) -> int:
+    return -(-value // of) * of

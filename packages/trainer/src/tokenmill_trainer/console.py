@@ -1,0 +1,78 @@
+"""What a person sees of a run, on standard error: a bar with figures on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+
+class RunConsole:
+    """Shows the steps of a run; with `quiet`, on ranks other than 0, nothing at all."""
+
+    def __init__(self, total_steps: int, interval: int, quiet: bool) -> None:
+        self._total, self._interval, self._quiet = total_steps, interval, quiet
+        self._first: int | None = None
+        self._began = time.monotonic()
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def say(self, text: str) -> None:
+        """One line, above the bar where there is one."""
+        if self._quiet:
+            return
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+
+    def step(self, metrics: dict[str, Any]) -> None:
+        """Show the metrics of a step, as often as was asked for."""
+        step = metrics["step"]
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=step, figures=_figures(metrics))
+        remaining = self._remaining(step)
+        if step % self._interval == 0 or step == self._total or "val_loss" in metrics:
+            self.say(f"step {step:>{len(str(self._total))}}/{self._total}  {_figures(metrics)}{remaining}")
+
+    def _remaining(self, step: int) -> str:
+        """An estimate from the steps after the first one seen, which is often slower than the rest."""
+        if self._first is None:
+            self._first, self._began = step, time.monotonic()
+        if self._bar is not None or step in (self._first, self._total):
+            return ""
+        seconds = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
+        return f"  {seconds / 60:.0f} min left" if seconds >= 90 else f"  {seconds:.0f} s left"
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal and not self._quiet:
+            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"), TimeRemainingColumn())
+            self._bar = Progress(*columns, console=self._console, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task("", total=self._total, figures="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def _figures(metrics: dict[str, Any]) -> str:
+    parts = [
+        f"loss {metrics['loss']:.4f}",
+        f"norm {metrics['grad_norm']:.3f}",
+        f"lr {metrics['lr']:.2e}",
+        f"{metrics['tokens_per_second']:,.0f} tokens/s",
+    ]
+    if metrics.get("mfu") is not None:
+        parts.append(f"mfu {metrics['mfu']:.1%}")
+    if metrics.get("val_loss") is not None:
+        parts.append(f"val_loss {metrics['val_loss']:.4f}")
+    return "  ".join(parts)

@@ -1,0 +1,224 @@
+"""The engine: forward, backward and step over any layout, one micro-batch at a time.
+
+    engine = initialize(config)
+    for batch in engine.batches():
+        loss = engine(batch)        this micro-batch's share of the global token mean
+        engine.backward(loss)
+        engine.step()               acts on the last micro-batch of a step, and returns its report
+
+The loss of a step is the mean over the counted tokens of the whole global batch. Their number is known before the first
+micro-batch runs, so shares simply add up, over micro-batches and over ranks, and so do their gradients.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+import torch
+from torch import Tensor
+
+from tokenmill_core.errors import ConfigError, TokenmillError
+from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_shards.windows import MixtureReader
+from tokenmill_trainer.config import RunConfig, check_world_size, with_vocabulary
+from tokenmill_trainer.data import GlobalBatches, RankSamples
+from tokenmill_trainer.loss import IGNORED, token_loss_sum
+from tokenmill_trainer.model import Decoder
+from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
+from tokenmill_trainer.parallel import build_model, global_gradient_norm, prepare_backward
+from tokenmill_trainer.report import Progress, StepReport
+from tokenmill_trainer.world import World, start_world
+
+
+class NonFiniteError(TokenmillError, ArithmeticError):
+    """A loss or gradient is not a number: raised on every rank, before any weight has changed."""
+
+
+class StepSource(Protocol):
+    """Where the samples come from: `data.GlobalBatches`, or whatever yields this rank's part of each global batch."""
+
+    def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
+        """`num_steps` steps from sample `consumed_samples` on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch, on the device."""
+
+    inputs: Tensor
+    """(samples, L) int64 token ids."""
+    labels: Tensor
+    """(samples, L) int64, the next tokens; `IGNORED` (-100) is not counted."""
+    first_sample: int
+    """Index of the first sample of the global batch it belongs to."""
+    global_tokens: int
+    """Counted tokens of the whole global batch, over all ranks."""
+    is_last: bool
+    """Whether it closes its step."""
+
+
+class Engine:
+    """A model, its optimizer and its data on one rank of a world. Made by `initialize`; close it, or use `with`."""
+
+    def __init__(self, config: RunConfig, world: World, model: Decoder, source: StepSource) -> None:
+        self.config = config
+        self.world = world
+        self.model = model
+        self.optimizer = build_optimizer(model, config.optimizer)
+        self.progress = Progress()
+        self.reader: MixtureReader | None = None
+        self.mixture: LoadedManifest[MixtureManifest] | None = None
+        self._source = source
+        self._resources = ExitStack()
+        self._current: Batch | None = None
+        self._loss = torch.zeros((), device=world.device)
+
+    def batches(self) -> Iterator[Batch]:
+        """The micro-batches of all steps that are left."""
+        steps_left = self.config.training.steps - self.progress.step
+        for samples in self._source.iterate(self.progress.consumed_samples, steps_left):
+            yield from self._micro_batches(samples)
+
+    def _micro_batches(self, samples: RankSamples) -> Iterator[Batch]:
+        counted = int((samples.labels != IGNORED).sum())
+        global_tokens = int(self.world.sum([counted])[0])
+        size = self.config.training.micro_batch_size
+        for begin in range(0, len(samples.inputs), size):
+            inputs, labels = (
+                tensor[begin : begin + size].to(self.world.device, non_blocking=True)
+                for tensor in (samples.inputs, samples.labels)
+            )
+            is_last = begin + size >= len(samples.inputs)
+            yield Batch(inputs, labels, samples.first_sample, global_tokens, is_last)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The micro-batch's share of the step's loss: summed cross-entropy / tokens of the global batch, a scalar."""
+        self._current = batch
+        return token_loss_sum(self.model, batch.inputs, batch.labels) / max(batch.global_tokens, 1)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradient of `loss` to what the step has gathered."""
+        assert self._current is not None, "backward() follows engine(batch)"
+        prepare_backward(self.model, self.config.training.zero_stage, self._current.is_last)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._loss += loss.detach()
+
+    def step(self) -> StepReport | None:
+        """After the last micro-batch: clip, update the weights, and report; before it, nothing.
+
+        Errors: `NonFiniteError` on every rank where loss or gradient norm is not finite; no weight has changed then.
+        """
+        batch = self._current
+        assert batch is not None, "step() follows backward()"
+        if not batch.is_last:
+            return None
+        loss = self.world.sum([self._loss.item()])[0]
+        grad_norm = self._clip(batch, loss)
+        lr = self._update_weights()
+        self.progress = self._advanced(batch)
+        self._current = None
+        return StepReport(self.progress, batch.first_sample, loss, grad_norm, lr, batch.global_tokens)
+
+    def _clip(self, batch: Batch, loss: float) -> float:
+        norm = global_gradient_norm(self.model)
+        if not (math.isfinite(loss) and math.isfinite(norm.item())):
+            self._discard_gradients()
+            last = batch.first_sample + self.config.training.global_batch_size - 1
+            raise NonFiniteError(
+                f"step {self.progress.step + 1}: loss {loss}, gradient norm {norm.item()}, on samples "
+                f"{batch.first_sample} to {last}; the weights are still those of step {self.progress.step}: "
+                "look at these samples with `pretrain trace`, or lower optimizer.lr, and go on with --resume"
+            )
+        max_norm = self.config.training.max_grad_norm
+        if max_norm > 0:
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), max_norm, norm)
+        return norm.item()
+
+    def _update_weights(self) -> float:
+        config = self.config
+        lr = learning_rate(self.progress.step + 1, config.training.steps, config.optimizer.lr, config.schedule)
+        set_learning_rate(self.optimizer, lr)
+        self.optimizer.step()
+        self._discard_gradients()
+        return lr
+
+    def _discard_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        self._loss.zero_()
+
+    def _advanced(self, batch: Batch) -> Progress:
+        before = self.progress
+        return Progress(
+            step=before.step + 1,
+            consumed_samples=before.consumed_samples + self.config.training.global_batch_size,
+            consumed_tokens=before.consumed_tokens + batch.global_tokens,
+        )
+
+    def close(self) -> None:
+        """Leave the process group, if `initialize` joined it."""
+        self._resources.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
+    """An engine at step 0: process group, mesh, model with its start weights, optimizer and data.
+
+    Every process of a torchrun start calls this; without torchrun the one process is a world of its own. `source`
+    replaces the mixture of `config.data`, and `config.model.vocab_size` must then be given.
+
+    Errors: `ConfigError` where settings do not fit each other, the mixture or the number of ranks; `ManifestError` and
+    `VerificationError` where the mixture or its shards are not what their manifests say.
+    """
+    with ExitStack() as resources:
+        world = resources.enter_context(start_world())
+        check_world_size(config, world.size)
+        torch.manual_seed(config.training.seed + world.rank)
+        torch.set_float32_matmul_precision("high")
+        reader, mixture = None, None
+        if source is None:
+            mixture, reader = open_mixture(config, world)
+            config = with_vocabulary(config, mixture.manifest)
+            batch_size, num_workers = config.training.global_batch_size, config.data.num_workers
+            source = GlobalBatches(reader, batch_size, world.rank, world.size, num_workers)
+        engine = Engine(config, world, _build_model(config, world), source)
+        engine.reader, engine.mixture = reader, mixture
+        engine._resources = resources.pop_all()
+    return engine
+
+
+def open_mixture(config: RunConfig, world: World) -> tuple[LoadedManifest[MixtureManifest], MixtureReader]:
+    """The mixture's manifest and its reader. Collective: an error of one rank is raised on all."""
+    if not config.data.mixture:
+        raise ConfigError("data.mixture: no mixture is given; name one with --mixture or in the config file")
+
+    def open_here() -> tuple[LoadedManifest[MixtureManifest], MixtureReader]:
+        loaded = load_manifest(config.data.mixture, MixtureManifest)
+        return loaded, MixtureReader.open(config.data.mixture, config.data.sequence_length, verify=config.data.verify)
+
+    return world.on_each(open_here)
+
+
+def _build_model(config: RunConfig, world: World) -> Decoder:
+    training = config.training
+    if config.model.vocab_size is None:
+        raise ConfigError("model.vocab_size: must be given where the data is not a mixture")
+    return build_model(
+        config.model,
+        world,
+        seed=training.seed,
+        zero_stage=training.zero_stage,
+        precision=training.precision,
+        compile_blocks=training.compile,
+    )

@@ -1,0 +1,133 @@
+"""A trained model in the Hugging Face layout, published only after `transformers` computed the same logits from it.
+
+checkpoint ─▶ .OUT.tmp/ ─ load with transformers, compare on real text ─▶ manifest ─ rename ─▶ OUT/
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tokenmill_core import storage
+from tokenmill_core.errors import ConfigError, InputError, VerificationError
+from tokenmill_core.manifest import Counts, FileEntry, ModelManifest, StageRef
+from tokenmill_core.manifest_io import LoadedManifest, input_ref, load_manifest, publish
+from tokenmill_trainer import __version__
+from tokenmill_trainer.hf_layout import ARCHITECTURE, write_layout
+from tokenmill_trainer.model import Decoder, num_parameters
+from tokenmill_trainer.trained_model import TrainedModel
+
+MAX_LOGIT_DIFFERENCE = 1e-4
+"""Largest difference between our logits and those of `transformers`, fp32."""
+
+CHECK_TEXT = '''A language model reads text from left to right and says, at every place, how likely each next token is.
+It has seen prose (“such as this”), numbers like 3.14159 and 1,000,000, and the names of towns: Zürich, Kraków, 東京.
+
+def mean(values: list[float]) -> float:
+    """Arithmetic mean; an empty list has none."""
+    if not values:
+        raise ValueError("no values")
+    return sum(values) / len(values)
+'''
+"""Text the check reads, prose and code."""
+
+
+def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
+    """Write the model to folder `out`, complete and checked, or not at all.
+
+    Errors: `ConfigError` where `transformers` is not installed; `InputError` where `out` exists; `VerificationError`
+    where `transformers` does not compute the same logits or ids.
+    """
+    transformers = import_transformers()
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out}: exists already; name another --out, or remove it first")
+    temporary = out.with_name(f".{out.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        end_id = trained.end_of_document_id
+        write_layout(temporary, trained.model, trained.tokenizer, max_positions=trained.sequence_length, end_id=end_id)
+        difference = compare_with_transformers(transformers, temporary, trained)
+        publish(_manifest(trained, temporary, out, difference), str(temporary))
+        if out.exists():
+            out.rmdir()
+        temporary.replace(out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return load_manifest(str(out), ModelManifest)
+
+
+def import_transformers() -> Any:
+    """The `transformers` package, or `ConfigError` with the way to get it."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise ConfigError(
+            f"export checks its result with transformers, which cannot be imported ({error}): "
+            "pip install 'tokenmill-trainer[hf]'"
+        ) from error
+    _silence(transformers)
+    return transformers
+
+
+def _silence(transformers: Any) -> None:
+    transformers.utils.logging.disable_progress_bar()
+
+
+def compare_with_transformers(transformers: Any, folder: Path, trained: TrainedModel) -> float:
+    """Largest |ours − theirs| over the logits on `CHECK_TEXT`, at most `MAX_LOGIT_DIFFERENCE`.
+
+    Errors: `VerificationError` where it is larger, or where the exported tokenizer gives other ids.
+    """
+    ids = trained.tokenizer.encode(CHECK_TEXT, add_special_tokens=False).ids
+    their_tokenizer, theirs = _load_with_transformers(transformers, folder)
+    their_ids = their_tokenizer.encode(CHECK_TEXT, add_special_tokens=False)
+    if ids != their_ids:
+        raise VerificationError(
+            f"{folder}: the exported tokenizer gives other ids than the run's; nothing is published"
+        )
+    difference = logit_difference(trained.model, theirs, ids[: trained.sequence_length])
+    if not difference <= MAX_LOGIT_DIFFERENCE:
+        raise VerificationError(
+            f"{folder}: logits differ from those of transformers by {difference:.2e}, more than "
+            f"{MAX_LOGIT_DIFFERENCE:.0e}; nothing is published: report this with the run's config.toml"
+        )
+    return difference
+
+
+def _load_with_transformers(transformers: Any, folder: Path) -> tuple[Any, Any]:
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        return transformers.AutoTokenizer.from_pretrained(folder), model
+    except Exception as error:  # whatever a foreign library raises, the export is not what it should be
+        raise VerificationError(
+            f"{folder}: transformers {transformers.__version__} cannot load the export ({error}); nothing is published"
+        ) from error
+
+
+@torch.inference_mode()
+def logit_difference(ours: Decoder, theirs: Any, ids: Sequence[int]) -> float:
+    """Largest absolute difference of the two models' logits on one sequence of ids."""
+    tokens = torch.tensor([list(ids)])
+    return float((ours(tokens) - theirs(tokens).logits).abs().max())
+
+
+def _manifest(trained: TrainedModel, folder: Path, out: Path, difference: float) -> ModelManifest:
+    entries = []
+    for path in sorted(folder.iterdir()):
+        num_bytes, sha256 = storage.hash_file(str(path))
+        entries.append(FileEntry(path=path.name, bytes=num_bytes, sha256=sha256))
+    return ModelManifest(
+        name=out.resolve().name,
+        stage=StageRef(name="pretrain export", version=1),
+        inputs=(input_ref(trained.checkpoint, str(out)),),
+        config={"dtype": "float32", "model": trained.model.config.model_dump(mode="json")},
+        files=tuple(entries),
+        counts=Counts(tokens=trained.checkpoint.manifest.consumed_tokens),
+        tools={"tokenmill-trainer": __version__, "torch": torch.__version__},
+        architecture=ARCHITECTURE,
+        parameters=num_parameters(trained.model),
+        max_logit_difference=difference,
+    )

@@ -1,0 +1,165 @@
+"""Training, in the order things happen. Every rank runs this page; rank 0 alone writes logs and speaks."""
+
+import math
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tokenmill_core.errors import ExitCode, InputError
+from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards.statistics import unigram_entropy
+from tokenmill_trainer import checkpoint, checkpoint_store
+from tokenmill_trainer.config import RunConfig
+from tokenmill_trainer.console import RunConsole
+from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
+from tokenmill_trainer.flops import flops_per_token, peak_flops
+from tokenmill_trainer.metrics import StepMeter
+from tokenmill_trainer.report import StepReport
+from tokenmill_trainer.resume import check_resumable
+from tokenmill_trainer.run_folder import RunFolder
+from tokenmill_trainer.signals import StopSignals
+from tokenmill_trainer.step_log import StepLog, read_steps
+from tokenmill_trainer.validation import validate
+
+SUMMARY_STEPS = 20
+
+
+def train(
+    config: RunConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    allow_changes: Collection[str] = (),
+    data_log: Path | None = None,
+) -> ExitCode:
+    """Train to `config.training.steps` in folder `out`: `DONE`, or `STOPPED` where a signal came and all is saved.
+
+    `resume` goes on from the newest checkpoint that verifies; `allow_changes` names groups of settings that may differ
+    from it (`resume.CHANGES`). `data_log` gets each step's global sample indices.
+    """
+    with initialize(config) as engine:
+        run = RunFolder(out)
+        with _console(engine) as console:
+            begin(engine, run, console, resume, allow_changes)
+            if engine.progress.step >= engine.config.training.steps:
+                console.say(f"{out}: all {engine.progress.step} steps are done already")
+            elif not run_steps(engine, run, console, data_log):
+                return ExitCode.STOPPED
+            engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress))
+            engine.world.on_main(lambda: console.say(summary(engine, run)))
+            console.say(f"done: {out}")
+    return ExitCode.DONE
+
+
+def summary(engine: Engine, run: RunFolder) -> str:
+    """Where the loss has come to, beside that of the best model that knows only how frequent each token is."""
+    assert engine.reader is not None
+    losses = [row["loss"] for row in read_steps(run.metrics_file)[-SUMMARY_STEPS:]]
+    entropy = unigram_entropy(engine.reader)
+    return (
+        f"loss {sum(losses) / len(losses):.4f} nats a token (mean of the last {len(losses)} steps); "
+        f"the unigram entropy of the data is {entropy:.4f}"
+    )
+
+
+def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, allow_changes: Collection[str]) -> None:
+    """Prepare the folder, and on `resume` put the engine where the newest good checkpoint was. Collective."""
+    world = engine.world
+    found = None
+    if resume:
+        found = world.on_main(lambda: checkpoint_store.newest_verified(run.checkpoints, console.say))
+        if found is None:
+            console.say(f"{run.path}: no checkpoint yet, starting from the beginning")
+    else:
+        world.on_main(run.check_free)
+    if found is not None:
+        check_resumable(engine.config, _mixture(engine).manifest.digest, found.manifest, allow_changes)
+        checkpoint.restore(engine, found)
+        console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")
+    world.on_main(lambda: checkpoint_store.remove_unfinished(run.checkpoints))
+    world.on_main(lambda: run.begin(engine.config, _mixture(engine)))
+
+
+def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Path | None) -> bool:
+    """All steps that are left; whether the end was reached rather than a signal received."""
+    config, world = engine.config, engine.world
+    meter = _meter(engine)
+    with StopSignals() as signals, _logs(engine, run, data_log) as (metrics_log, samples_log):
+        meter.restart()
+        for batch in engine.batches():
+            loss = engine(batch)
+            engine.backward(loss)
+            report = engine.step()
+            if report is None:
+                continue
+
+            step, is_end = report.progress.step, report.progress.step == config.training.steps
+            metrics = meter.metrics(report)
+            if _due(step, config.validation.interval, is_end):
+                metrics |= _validate(engine)
+            metrics_log.write(metrics)
+            samples_log.write(_samples(report))
+            console.step(metrics)
+
+            stopping = world.any(signals.received is not None)
+            if stopping or _due(step, config.checkpoint.interval, is_end):
+                saved = checkpoint.save(engine, run.checkpoints)
+                console.say(f"saved {saved.name}")
+            if stopping and not is_end:
+                console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
+                return False
+            meter.restart()
+    return True
+
+
+def _due(step: int, interval: int, is_end: bool) -> bool:
+    return interval > 0 and (is_end or step % interval == 0)
+
+
+def _validate(engine: Engine) -> dict[str, Any]:
+    config = engine.config
+    assert engine.reader is not None
+    result = validate(engine.model, engine.world, engine.reader, config.validation, config.training.micro_batch_size)
+    for source, loss in result["val_loss_by_source"].items():
+        if not math.isfinite(loss):
+            raise NonFiniteError(
+                f"step {engine.progress.step}: the validation loss of source {source} is {loss}; this state is not "
+                "saved: go on from the last checkpoint with --resume and a lower optimizer.lr"
+            )
+    return result
+
+
+def _samples(report: StepReport) -> dict[str, Any]:
+    return {
+        "step": report.progress.step,
+        "samples": list(range(report.first_sample, report.progress.consumed_samples)),
+    }
+
+
+def _mixture(engine: Engine) -> LoadedManifest[MixtureManifest]:
+    if engine.mixture is None:
+        raise InputError("training into a run folder needs a mixture; use the engine itself for other data")
+    return engine.mixture
+
+
+def _console(engine: Engine) -> RunConsole:
+    training = engine.config.training
+    return RunConsole(training.steps, engine.config.logging.interval, quiet=not engine.world.is_main)
+
+
+def _meter(engine: Engine) -> StepMeter:
+    config, world = engine.config, engine.world
+    flops = flops_per_token(config.model, config.data.sequence_length)
+    return StepMeter(flops, peak_flops(world.device, config.logging.peak_flops), world.size)
+
+
+@contextmanager
+def _logs(engine: Engine, run: RunFolder, data_log: Path | None) -> Iterator[tuple[StepLog, StepLog]]:
+    """Rank 0's metrics and samples; both forget steps that are about to be run again."""
+    with ExitStack() as files:
+        step = engine.progress.step
+        paths = (run.metrics_file, data_log) if engine.world.is_main else (None, None)
+        metrics, samples = (files.enter_context(StepLog(path, step)) for path in paths)
+        yield metrics, samples

@@ -1,0 +1,48 @@
+"""What each step is measured by: the objects of `metrics.jsonl`."""
+
+import time
+from typing import Any
+
+from pydantic import Field
+
+from tokenmill_core.manifest import Frozen
+from tokenmill_trainer.report import StepReport
+
+
+class LoggingConfig(Frozen):
+    """What is shown and how it is measured."""
+
+    interval: int = Field(default=10, gt=0)
+    """Steps between two lines on the console; the metrics file has every step."""
+    peak_flops: float | None = Field(default=None, gt=0)
+    """FLOP/s of one device, for `mfu`; none: the vendor's figure for a known GPU, otherwise `mfu` is null."""
+
+
+class StepMeter:
+    """Turns step reports into metrics: adds time, and what follows from it."""
+
+    def __init__(self, flops_per_token: float, peak_flops: float | None, world_size: int) -> None:
+        self._flops_per_token = flops_per_token
+        self._peak = peak_flops * world_size if peak_flops else None
+        self._last = time.perf_counter()
+
+    def restart(self) -> None:
+        """Begin a step now: what came before, such as validation or a checkpoint, is not training time."""
+        self._last = time.perf_counter()
+
+    def metrics(self, report: StepReport) -> dict[str, Any]:
+        """One object of `metrics.jsonl`."""
+        now = time.perf_counter()
+        tokens_per_second = report.tokens / (now - self._last)
+        self._last = now
+        mfu = tokens_per_second * self._flops_per_token / self._peak if self._peak else None
+        return {
+            "step": report.progress.step,
+            "consumed_samples": report.progress.consumed_samples,
+            "consumed_tokens": report.progress.consumed_tokens,
+            "loss": report.loss,
+            "grad_norm": report.grad_norm,
+            "lr": report.lr,
+            "tokens_per_second": round(tokens_per_second, 1),
+            "mfu": mfu,
+        }

@@ -1,0 +1,81 @@
+"""How a model lies over the ranks: ZeRO stages 0 to 3 by FSDP2.
+
+    stage   parameters          gradients                       optimizer state
+    0       whole               summed once a step, whole       whole
+    1       whole in a step     summed once a step, sharded     sharded
+    2       whole in a step     summed each micro-batch, sharded  sharded
+    3       gathered by block   summed each micro-batch, sharded  sharded
+
+Gradients are sums over ranks, never means: the loss of each micro-batch is already divided by the tokens of the whole
+global batch.
+"""
+
+from typing import Literal
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+
+from tokenmill_trainer.init import initialize_weights
+from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
+from tokenmill_trainer.world import World
+
+ZeroStage = Literal[0, 1, 2, 3]
+Precision = Literal["fp32", "bf16"]
+
+
+def build_model(
+    config: ModelConfig, world: World, *, seed: int, zero_stage: ZeroStage, precision: Precision, compile_blocks: bool
+) -> Decoder:
+    """The decoder laid out over `world`, with its start weights: fp32 masters, computing in `precision`."""
+    model = build_on_meta(config)
+    if compile_blocks:
+        for block in model.layers:
+            block.compile()
+    shard(model, device_mesh(world, zero_stage), zero_stage, precision)
+    model.to_empty(device=world.device)
+    initialize_weights(model, seed)
+    return model
+
+
+def device_mesh(world: World, zero_stage: ZeroStage) -> DeviceMesh:
+    """Ranks in one line along which tensors are sharded; for stage 0 along which they are replicated."""
+    if zero_stage == 0:
+        return init_device_mesh(world.device.type, (world.size, 1), mesh_dim_names=("replicate", "shard"))
+    return init_device_mesh(world.device.type, (world.size,), mesh_dim_names=("shard",))
+
+
+def shard(model: Decoder, mesh: DeviceMesh, zero_stage: ZeroStage, precision: Precision) -> None:
+    """Apply FSDP2 to each block and to the rest (embedding, last norm, head).
+
+    Inputs are not cast at block borders: the rotary tables travel there in fp32 and must arrive so.
+    """
+    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for module in (*model.layers, model):
+        sharded = fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=zero_stage == 3)
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)
+
+
+def prepare_backward(model: Decoder, zero_stage: ZeroStage, is_last: bool) -> None:
+    """Say whether the backward that comes is the step's last: when gradients travel and parameters are let go."""
+    assert isinstance(model, FSDPModule)
+    model.set_is_last_backward(is_last)
+    model.set_requires_gradient_sync(is_last or zero_stage >= 2)
+    model.set_reshard_after_backward(is_last or zero_stage == 3)
+
+
+def release_parameters(model: Decoder) -> None:
+    """Let go of whole parameters that a forward without backward has gathered."""
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def global_gradient_norm(model: Decoder) -> torch.Tensor:
+    """The 2-norm of all gradients, whichever rank holds them: one scalar, the same on all ranks. Collective."""
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -1,0 +1,31 @@
+"""What a run knows of its own course."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run has come; with the weights and moments, all that is needed to go on."""
+
+    step: int = 0
+    consumed_samples: int = 0
+    consumed_tokens: int = 0
+    """Counted tokens, masked ones left out."""
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step did, the same on all ranks."""
+
+    progress: Progress
+    """After the step."""
+    first_sample: int
+    """Index of the first sample of its global batch."""
+    loss: float
+    """Mean over the global batch's counted tokens, nats."""
+    grad_norm: float
+    """2-norm of the gradient before clipping."""
+    lr: float
+    """Rate the weights were updated with."""
+    tokens: int
+    """Counted tokens of the step."""

@@ -1,0 +1,71 @@
+"""Text from a trained model, token by token."""
+
+from collections.abc import Iterator
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from tokenmill_core.errors import InputError
+from tokenmill_core.manifest import Frozen
+from tokenmill_trainer.kv_cache import KeyValueCache
+from tokenmill_trainer.model import Decoder
+from tokenmill_trainer.trained_model import TrainedModel
+
+
+class SampleConfig(Frozen):
+    """How a token is chosen."""
+
+    num_tokens: int = Field(default=200, gt=0)
+    """Tokens to generate at most; the end of a document ends the text."""
+    temperature: float = Field(default=0.8, ge=0)
+    """Logits are divided by this; 0 always takes the likeliest."""
+    top_k: int = Field(default=0, ge=0)
+    """Only the k likeliest tokens are drawn from; 0: all."""
+    seed: int = Field(default=0, ge=0)
+    """Of the draws: the same seed gives the same text."""
+
+
+def generate(trained: TrainedModel, prompt: str, config: SampleConfig) -> str:
+    """The continuation of `prompt`, without it. Errors: `InputError` where the prompt is empty."""
+    ids = trained.tokenizer.encode(prompt, add_special_tokens=False).ids
+    if not ids:
+        raise InputError("--prompt: there must be at least one character to go on from")
+    new: list[int] = []
+    for token in generate_ids(trained.model, ids, trained.sequence_length, config):
+        if token == trained.end_of_document_id:
+            break
+        new.append(token)
+    return str(trained.tokenizer.decode(new, skip_special_tokens=False))
+
+
+@torch.inference_mode()
+def generate_ids(model: Decoder, prompt: list[int], window: int, config: SampleConfig) -> Iterator[int]:
+    """`num_tokens` ids that follow `prompt`.
+
+    The model sees at most `window` positions, as in training. When they are full it reads the later half again as a new
+    beginning, so that a token costs one position, and each half-window one rereading.
+    """
+    generator = torch.Generator().manual_seed(config.seed)
+    seen = list(prompt[-max(1, window // 2) :]) if len(prompt) > window else list(prompt)
+    cache = KeyValueCache(model.config.num_layers, window)
+    unread = seen
+    for _ in range(config.num_tokens):
+        if cache.length + len(unread) > window:
+            seen = unread = seen[-max(1, window // 2) :]
+            cache = KeyValueCache(model.config.num_layers, window)
+        logits = model(torch.tensor([unread]), cache)[0, -1]
+        token = choose(logits, config, generator)
+        yield token
+        unread = [token]
+        seen = [*seen, token]
+
+
+def choose(logits: Tensor, config: SampleConfig, generator: torch.Generator) -> int:
+    """One id drawn from logits (V,)."""
+    if config.temperature == 0:
+        return int(logits.argmax())
+    scaled = logits.float() / config.temperature
+    if 0 < config.top_k < len(scaled):
+        scaled[scaled < scaled.topk(config.top_k).values[-1]] = float("-inf")
+    return int(torch.multinomial(scaled.softmax(0), 1, generator=generator))

@@ -1,0 +1,60 @@
+"""A JSON-lines file with one object a step that stays one curve through kills and resumes."""
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from tokenmill_core import storage
+
+
+def read_steps(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
+    """The objects of the file up to step `last_step`; a last line cut off by a kill is left out."""
+    rows = []
+    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if last_step is None or row["step"] <= last_step:
+            rows.append(row)
+    return rows
+
+
+class StepLog:
+    """Appends to `path`, or to nothing where that is none.
+
+    What the file says of steps after `last_step` belongs to a past that is being run again: dropped.
+    """
+
+    def __init__(self, path: Path | None, last_step: int) -> None:
+        self._file: TextIO | None = None
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = "".join(_line(row) for row in read_steps(path, last_step))
+        storage.write_atomic(path, lines.encode("utf-8"))
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Add one step's object; it is in the file when this returns."""
+        if self._file is not None:
+            self._file.write(_line(row))
+            self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, allow_nan=False) + "\n"

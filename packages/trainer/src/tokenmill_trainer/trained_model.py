@@ -1,0 +1,52 @@
+"""The model of a run as one process uses it: whole, in fp32, from the newest checkpoint that verifies."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+from tokenmill_core import storage
+from tokenmill_core.errors import InputError
+from tokenmill_core.manifest import CheckpointManifest, MixtureManifest
+from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_trainer.checkpoint import read_tensors
+from tokenmill_trainer.checkpoint_store import require_verified
+from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
+from tokenmill_trainer.run_folder import RunFolder
+from tokenmill_trainer.world import start_world
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A checkpoint's weights, with what is needed to use them."""
+
+    model: Decoder
+    """On the CPU, fp32."""
+    tokenizer: Tokenizer
+    end_of_document_id: int | None
+    """The id that closed every document in training, or none."""
+    sequence_length: int
+    """Positions the model was trained on."""
+    checkpoint: LoadedManifest[CheckpointManifest]
+
+
+def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
+    """The newest verified state of `run`; `say` is told of newer ones that are broken.
+
+    Errors: `InputError` where there is no run, checkpoint or tokenizer; `VerificationError` where none can be trusted.
+    """
+    config = run.read_config()
+    if not run.tokenizer_file.exists():
+        raise InputError(f"{run.tokenizer_file}: missing; copy it from the tokenizer of the run's mixture")
+    mixture = load_manifest(str(run.mixture_file), MixtureManifest)
+    found = require_verified(run.checkpoints, say)
+    model = build_on_meta(ModelConfig.model_validate(found.manifest.config["model"])).to_empty(device="cpu")
+    with start_world():
+        read_tensors(storage.local_path(found.folder), {"model": dict(model.state_dict())})
+    return TrainedModel(
+        model=model.eval().requires_grad_(False),
+        tokenizer=Tokenizer.from_file(str(run.tokenizer_file)),
+        end_of_document_id=mixture.manifest.end_of_document_id,
+        sequence_length=config.data.sequence_length,
+        checkpoint=found,
+    )

@@ -1,0 +1,160 @@
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tokenmill_trainer.config import RunConfig
+from tokenmill_trainer.data import GlobalBatches
+
+VOCABULARY, LENGTH = 503, 32
+TOKENMILL = "import sys; from tokenmill_{0}.cli import main; sys.argv[0] = '{1}'; main()"
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+class RandomWindows:
+    """Window i is random, but always the same."""
+
+    def windows(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        rows = [np.random.default_rng(int(i)).integers(0, VOCABULARY, LENGTH + 1) for i in indices]
+        return np.stack(rows).astype(np.int32)
+
+
+@pytest.fixture
+def source() -> GlobalBatches:
+    return GlobalBatches(RandomWindows(), global_batch_size=8)
+
+
+@pytest.fixture
+def make_config() -> Callable[..., RunConfig]:
+    """A tiny run; keyword `section={...}` overrides settings."""
+
+    def make(**sections: dict[str, Any]) -> RunConfig:
+        values: dict[str, dict[str, Any]] = {
+            "model": {
+                "vocab_size": VOCABULARY,
+                "hidden_size": 48,
+                "intermediate_size": 96,
+                "num_layers": 2,
+                "num_heads": 6,
+                "num_kv_heads": 2,
+            },
+            "data": {"sequence_length": LENGTH},
+            "optimizer": {"lr": 0.01},
+            "training": {"steps": 6, "global_batch_size": 8, "micro_batch_size": 8},
+        }
+        for section, settings in sections.items():
+            values[section] = {**values.get(section, {}), **settings}
+        return RunConfig.model_validate(values)
+
+    return make
+
+
+def run_python(*arguments: str, cwd: Path | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=ONE_THREAD, capture_output=True, text=True, timeout=240)
+    if check and done.returncode:
+        raise AssertionError(f"{arguments} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+    return done
+
+
+@pytest.fixture(scope="session")
+def pretrain() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `pretrain` as a process of its own."""
+
+    def run(*arguments: object, ranks: int = 1, **options: Any) -> subprocess.CompletedProcess[str]:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+        return run_python(*launcher, "-m", "tokenmill_trainer", *map(str, arguments), **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mixture of two sources, made by the real stages from this package's own source text."""
+    folder = tmp_path_factory.mktemp("mixture")
+    import tokenmill_core
+    import tokenmill_trainer
+
+    for name, package in (("trainer", tokenmill_trainer), ("core", tokenmill_core)):
+        texts = [path.read_text("utf-8") for path in sorted(Path(package.__file__).parent.rglob("*.py"))]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / f"{name}.jsonl").write_text(lines, "utf-8")
+
+    def prep(*arguments: str) -> None:
+        run_python("-c", TOKENMILL.format("core", "prep"), *arguments, cwd=folder)
+
+    prep("train-tokenizer", "core.jsonl", "--vocab-size", "400", "--out", "tokenizer")
+    for name in ("trainer", "core"):
+        prep("tokenize", f"{name}.jsonl", "--tokenizer", "tokenizer", "--out", name)
+    prep(
+        "mix",
+        "trainer=trainer",
+        "core=core",
+        "--temperature",
+        "2",
+        "--out",
+        "mixture.json",
+        "--set",
+        "validation_share=0.05",
+    )
+    return folder / "mixture.json"
+
+
+@pytest.fixture(scope="session")
+def run_toml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Settings of a run of seconds on `mixture`."""
+    path = tmp_path_factory.mktemp("settings") / "run.toml"
+    path.write_text(
+        """
+        [model]
+        hidden_size = 48
+        intermediate_size = 96
+        num_layers = 2
+        num_heads = 6
+        num_kv_heads = 2
+        [data]
+        sequence_length = 32
+        [optimizer]
+        lr = 5e-3
+        [schedule]
+        warmup_steps = 3
+        [training]
+        steps = 12
+        global_batch_size = 8
+        micro_batch_size = 2
+        [checkpoint]
+        interval = 4
+        [validation]
+        interval = 6
+        """
+    )
+    return path
+
+
+@pytest.fixture
+def losses() -> Callable[[Path], list[float]]:
+    """The loss curve of a run folder."""
+
+    def read(run: Path) -> list[float]:
+        return [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+    return read
+
+
+@pytest.fixture(autouse=True)
+def no_group_left() -> Iterator[None]:
+    yield
+    assert not torch.distributed.is_initialized(), "a test left its process group behind"

@@ -1,0 +1,259 @@
+"""`pretrain` from a mixture to a checked model, through processes, signals and kills."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+Pretrain = Callable[..., subprocess.CompletedProcess[str]]
+Losses = Callable[[Path], list[float]]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, pretrain: Pretrain, mixture: Path, run_toml: Path) -> Path:
+    """A run of 12 steps without a break."""
+    out = tmp_path_factory.mktemp("runs") / "unbroken"
+    log = out.parent / "samples.jsonl"
+    pretrain("run", "--config", run_toml, "--mixture", mixture, "--out", out, "--data-log", log)
+    return out
+
+
+def test_a_run_leaves_what_it_promises(finished: Path) -> None:
+    from tokenmill_core.manifest import RunManifest
+    from tokenmill_core.manifest_io import load_input, load_manifest, verify_files
+
+    loaded = load_manifest(str(finished), RunManifest)
+    verify_files(loaded)
+    assert load_input(loaded, 0).manifest.kind == "mixture"
+    assert (loaded.manifest.step, loaded.manifest.consumed_samples) == (12, 96)
+    rows = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(1, 13))
+    assert {"loss", "grad_norm", "lr", "tokens_per_second", "mfu", "consumed_tokens"} <= rows[0].keys()
+    assert [row["step"] for row in rows if "val_loss" in row] == [6, 12]
+    assert set(rows[-1]["val_loss_by_source"]) == {"trainer", "core"}
+    assert rows[-1]["loss"] < rows[0]["loss"] - 0.5
+    assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["step-00000008", "step-00000012"]
+
+
+def test_two_processes_draw_the_same_samples_and_compute_the_same_losses(
+    finished: Path, tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path, losses: Losses
+) -> None:
+    pretrain(
+        "run",
+        "--config",
+        run_toml,
+        "--mixture",
+        mixture,
+        "--out",
+        tmp_path / "run",
+        "--data-log",
+        tmp_path / "log",
+        "--set",
+        "data.num_workers=3",
+        ranks=2,
+    )
+    one, two = torch.tensor(losses(finished)), torch.tensor(losses(tmp_path / "run"))
+    torch.testing.assert_close(one, two, atol=1e-5, rtol=0)
+    log = (tmp_path / "log").read_text()
+    assert log == (finished.parent / "samples.jsonl").read_text()
+    assert [i for line in log.splitlines() for i in json.loads(line)["samples"]] == list(range(96))
+
+
+STRUCK = """
+import os, signal, sys
+from tokenmill_trainer import {module} as module
+owner = {owner}
+inner, calls = getattr(owner, "{name}"), []
+def strike(*arguments, **options):
+    calls.append(1)
+    if len(calls) == {nth}:
+        os.kill(os.getpid(), signal.{signal})
+    return inner(*arguments, **options)
+setattr(owner, "{name}", strike)
+from tokenmill_trainer.cli import main
+main()
+"""
+"""`pretrain` that sends itself a signal just before the nth call of one of its functions."""
+
+
+def strike(
+    module: str, owner: str, name: str, nth: int, signal: str, *arguments: object
+) -> subprocess.CompletedProcess[str]:
+    code = STRUCK.format(module=module, owner=owner, name=name, nth=nth, signal=signal)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "name", "nth", "resumed_from"),
+    [
+        pytest.param("step_log", "module.StepLog", "write", 12, 4, id="between two checkpoints"),
+        pytest.param("checkpoint", "module", "save_sharded", 1, None, id="before the first save"),
+        pytest.param("checkpoint", "module", "publish", 2, 4, id="in the middle of a save"),
+        pytest.param("checkpoint", "module", "prune", 2, 8, id="before old ones are removed"),
+    ],
+)
+def test_a_killed_run_resumed_is_the_unbroken_run(
+    finished: Path,
+    tmp_path: Path,
+    pretrain: Pretrain,
+    mixture: Path,
+    run_toml: Path,
+    losses: Losses,
+    module: str,
+    owner: str,
+    name: str,
+    nth: int,
+    resumed_from: int | None,
+) -> None:
+    out, log = tmp_path / "killed", tmp_path / "samples"
+    arguments = ["run", "--config", run_toml, "--mixture", mixture, "--out", out, "--data-log", log]
+    killed = strike(module, owner, name, nth, "SIGKILL", *arguments)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (out / "manifest.json").exists()
+    done = pretrain("run", "--out", out, "--resume", "--data-log", log)
+    expected = f"resumed from step-{resumed_from:08d}" if resumed_from else "no checkpoint yet"
+    assert expected in done.stderr
+    assert losses(out) == losses(finished)
+    assert log.read_text() == (finished.parent / "samples.jsonl").read_text()
+    names = sorted(path.name for path in (out / "checkpoints").iterdir())
+    assert names == ["step-00000008", "step-00000012"]
+
+
+def test_a_signal_saves_and_ends_with_its_own_code(
+    finished: Path, tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path, losses: Losses
+) -> None:
+    out = tmp_path / "stopped"
+    arguments = ["run", "--config", run_toml, "--mixture", mixture, "--out", out]
+    stopped = strike("step_log", "module.StepLog", "write", 5, "SIGTERM", *arguments)
+    assert stopped.returncode == 75, stopped.stderr
+    assert "stopped by SIGTERM after step 3: go on with --resume" in stopped.stderr
+    assert len(losses(out)) == 3
+    pretrain("run", "--out", out, "--resume")
+    assert losses(out) == losses(finished)
+
+
+def test_a_run_is_never_written_over(finished: Path, pretrain: Pretrain, mixture: Path, run_toml: Path) -> None:
+    before = (finished / "metrics.jsonl").read_bytes()
+    done = pretrain("run", "--config", run_toml, "--mixture", mixture, "--out", finished, check=False)
+    assert done.returncode == 1
+    assert "holds a run already; go on with it by --resume, or name another --out" in done.stderr
+    assert "Traceback" not in done.stderr
+    again = pretrain("run", "--out", finished, "--resume")
+    assert "all 12 steps are done already" in again.stderr
+    assert (finished / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ("training.stepz=3", 2, "unknown setting 'training.stepz'; did you mean 'steps'?"),
+        ("training.micro_batch_size=3", 2, "set it to 9"),
+        ("data.sequence_length=100000000", 1, "needs at least"),
+        ("model.vocab_size=17", 2, "model.vocab_size: 17 rows cannot hold"),
+    ],
+)
+def test_wrong_settings_end_with_a_message(
+    tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path, override: str, code: int, message: str
+) -> None:
+    arguments = ["--config", run_toml, "--mixture", mixture, "--out", tmp_path / "run", "--set", override]
+    done = pretrain("run", *arguments, check=False)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_shard_that_lost_a_byte_is_refused(tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path) -> None:
+    shutil.copytree(mixture.parent, tmp_path / "data")
+    shard = next((tmp_path / "data" / "core").glob("*.bin"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    done = pretrain(
+        "run",
+        "--config",
+        run_toml,
+        "--mixture",
+        tmp_path / "data" / mixture.name,
+        "--out",
+        tmp_path / "run",
+        check=False,
+    )
+    assert done.returncode == 3
+    assert shard.name in done.stderr
+
+
+def test_a_longer_schedule_needs_to_be_meant(finished: Path, tmp_path: Path, pretrain: Pretrain) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    longer = ["run", "--out", out, "--resume", "--set", "training.steps=14"]
+    done = pretrain(*longer, check=False)
+    assert done.returncode == 2
+    assert "--allow-change schedule" in done.stderr
+    pretrain(*longer, "--allow-change", "schedule")
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 14
+
+
+def test_a_broken_newest_checkpoint_is_named_and_an_older_one_taken(
+    finished: Path, tmp_path: Path, pretrain: Pretrain, losses: Losses
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(finished, out)
+    shard = next((out / "checkpoints" / "step-00000012").glob("*.distcp"))
+    content = bytearray(shard.read_bytes())
+    content[1000] ^= 0x10
+    shard.write_bytes(content)
+    listed = pretrain("checkpoints", out, "--verify", "--json", check=False)
+    assert listed.returncode == 3
+    assert [row["state"].split(":")[0] for row in json.loads(listed.stdout)] == ["broken", "verified"]
+    done = pretrain("run", "--out", out, "--resume")
+    assert "step-00000012 is broken and is passed over" in done.stderr
+    assert "resumed from step-00000008" in done.stderr
+    assert losses(out) == losses(finished)
+
+
+def test_a_trace_names_the_documents_of_a_step(finished: Path, pretrain: Pretrain) -> None:
+    rows = json.loads(pretrain("trace", finished, "--step", "3", "--json").stdout)
+    assert {row["sample"] for row in rows} == set(range(16, 24))
+    assert {row["source"] for row in rows} <= {"trainer", "core"}
+    assert all(row["row"] >= 1 for row in rows)
+    done = pretrain("trace", finished, "--step", "99", check=False)
+    assert done.returncode == 1
+    assert "the run has steps 1 to 12" in done.stderr
+
+
+def test_a_sample_needs_nothing_but_the_run(finished: Path, tmp_path: Path, pretrain: Pretrain) -> None:
+    shutil.copytree(finished, tmp_path / "alone")
+    texts = [
+        pretrain("sample", tmp_path / "alone", "--prompt", "def ", "--tokens", "12", "--seed", seed).stdout
+        for seed in (1, 1, 2)
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[0].startswith("def ")
+
+
+def test_the_export_continues_a_text_in_transformers(finished: Path, tmp_path: Path, pretrain: Pretrain) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from tokenmill_core.manifest import ModelManifest
+    from tokenmill_core.manifest_io import load_manifest, verify_files
+
+    out = tmp_path / "model"
+    pretrain("export", finished, "--out", out)
+    loaded = load_manifest(str(out), ModelManifest)
+    verify_files(loaded)
+    assert loaded.manifest.max_logit_difference <= 1e-4
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
+    ids = tokenizer("from typing import", return_tensors="pt")
+    text = tokenizer.decode(model.generate(**ids, max_new_tokens=8, do_sample=False)[0])
+    ours = pretrain("sample", finished, "--prompt", "from typing import", "--tokens", 8, "--temperature", 0).stdout
+    assert text == ours.removesuffix("\n")
+    assert pretrain("export", finished, "--out", out, check=False).returncode == 1
