@@ -20,9 +20,10 @@ $(VENV)/installed: requirements-dev.txt $(wildcard packages/*/pyproject.toml)
 	@touch $@
 
 demo: install  ## raw text to a trained and exported model, on this machine's own text
+	rm -rf $(DEMO)/run $(DEMO)/model
 	$(BIN)/python pipelines/demo_corpus.py $(DEMO)/raw
 	$(BIN)/prep run pipelines/demo.toml
-	$(BIN)/pretrain run --config pipelines/demo-train.toml --mixture $(DEMO)/data/mixture.json --out $(DEMO)/run --resume
+	$(BIN)/pretrain run --config pipelines/demo-train.toml --mixture $(DEMO)/data/mixture.json --out $(DEMO)/run
 	$(BIN)/pretrain export $(DEMO)/run --out $(DEMO)/model
 	$(BIN)/pretrain sample $(DEMO)/run --prompt 'def read(self' --tokens 96
 	$(BIN)/prep lineage $(DEMO)/model

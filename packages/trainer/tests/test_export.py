@@ -5,7 +5,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from tokenmill_core.errors import ConfigError, VerificationError
+from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import CheckpointManifest, StageRef
 from tokenmill_core.manifest_io import publish
 from tokenmill_trainer import export
@@ -75,3 +75,18 @@ def test_without_transformers_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'tokenmill-trainer\[hf\]'"):
         export.export(trained, tmp_path / "model")
+
+
+def test_a_second_export_keeps_the_first_and_refuses_what_is_another(trained: TrainedModel, tmp_path: Path) -> None:
+    first = export.export(trained, tmp_path / "model")
+    assert export.export(trained, tmp_path / "model") == first
+    with (tmp_path / "model" / "model.safetensors").open("r+b") as weights:
+        weights.seek(-1, 2)
+        weights.write(b"\x55")
+    with pytest.raises(VerificationError, match=r"model\.safetensors"):
+        export.export(trained, tmp_path / "model")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").write_text("keep")
+    with pytest.raises(InputError, match="holds something else"):
+        export.export(trained, tmp_path / "notes")
+    assert [path.name for path in (tmp_path / "notes").iterdir()] == ["mine.txt"]

@@ -113,6 +113,7 @@ def _finish_rank(engine: Engine, folder: Path) -> list[FileEntry]:
     rank = engine.world.rank
     random_state = folder / _random_state_name(rank)
     save_file(_random_state(engine.world.device), random_state)
+    random_state.chmod(0o644)  # safetensors leaves it to its owner alone, unlike every other file
     _sync(random_state)
     paths = [*folder.glob(f"__{rank}_*"), random_state]
     if engine.world.is_main:

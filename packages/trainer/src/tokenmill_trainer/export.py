@@ -13,7 +13,7 @@ import torch
 from tokenmill_core import storage
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import Counts, FileEntry, ModelManifest, StageRef
-from tokenmill_core.manifest_io import LoadedManifest, input_ref, load_manifest, publish
+from tokenmill_core.manifest_io import LoadedManifest, input_ref, is_manifest, load_manifest, publish, verify_files
 from tokenmill_trainer import __version__
 from tokenmill_trainer.hf_layout import ARCHITECTURE, write_layout
 from tokenmill_trainer.model import Decoder, num_parameters
@@ -35,14 +35,14 @@ def mean(values: list[float]) -> float:
 
 
 def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
-    """Write the model to folder `out`, complete and checked, or not at all.
+    """Write the model to folder `out`, complete and checked, or not at all. What is there already is left alone.
 
-    Errors: `ConfigError` where `transformers` is not installed; `InputError` where `out` exists; `VerificationError`
-    where `transformers` does not compute the same logits or ids.
+    Errors: `ConfigError` where `transformers` is not installed; `InputError` where `out` holds something else;
+    `VerificationError` where `transformers` does not compute the same logits or ids.
     """
     transformers = import_transformers()
     if out.exists() and any(out.iterdir()):
-        raise InputError(f"{out}: exists already; name another --out, or remove it first")
+        return _exported_before(trained, out)
     temporary = out.with_name(f".{out.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -57,6 +57,16 @@ def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return load_manifest(str(out), ModelManifest)
+
+
+def _exported_before(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
+    """The model in `out`, if it is this one and whole."""
+    if is_manifest(str(out)):
+        loaded = load_manifest(str(out))
+        if loaded.manifest.inputs and loaded.manifest.inputs[0].digest == trained.checkpoint.manifest.digest:
+            verify_files(loaded)
+            return load_manifest(str(out), ModelManifest)
+    raise InputError(f"{out}: holds something else already; name another --out, or remove it first")
 
 
 def import_transformers() -> Any:

@@ -58,7 +58,9 @@ def hf_config(config: ModelConfig, max_positions: int, end_id: int | None) -> di
 
 def write_layout(folder: Path, model: Decoder, tokenizer: Tokenizer, *, max_positions: int, end_id: int | None) -> None:
     """Write model and tokenizer so that `transformers` loads both from `folder`."""
-    save_file(hf_state(model), folder / "model.safetensors", metadata={"format": "pt"})
+    weights = folder / "model.safetensors"
+    save_file(hf_state(model), weights, metadata={"format": "pt"})
+    weights.chmod(0o644)  # safetensors leaves it to its owner alone, unlike every other file
     _write_json(folder / "config.json", hf_config(model.config, max_positions, end_id))
     _write_json(folder / "generation_config.json", {"bos_token_id": None, "eos_token_id": end_id})
     tokenizer.save(str(folder / "tokenizer.json"))

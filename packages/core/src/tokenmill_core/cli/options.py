@@ -152,6 +152,12 @@ def summary(built: Built) -> str:
     return ("up to date: " if built.up_to_date else "") + describe(built.loaded)
 
 
+def _as_seen_from_here(url: str) -> str:
+    """The path relative to the current folder where it lies below it: what a person would type."""
+    here = os.getcwd() + os.sep
+    return url.removeprefix(here)
+
+
 def describe(loaded: LoadedManifest[Any]) -> str:
     """A dataset in a few lines: what it is, how much, and what was dropped."""
     manifest = loaded.manifest
@@ -162,7 +168,7 @@ def describe(loaded: LoadedManifest[Any]) -> str:
         parts.append(f"{counts.bytes:,} of {counts.input_bytes:,} bytes")
     if counts.tokens:
         parts.append(f"{counts.tokens:,} tokens")
-    lines = [", ".join(parts) + f" -> {loaded.url}"]
+    lines = [", ".join(parts) + f" -> {_as_seen_from_here(loaded.url)}"]
     lines += [f"  dropped {row.documents:,} ({row.bytes:,} bytes): {row.reason}" for row in manifest.ledger]
     lines += [f"  noted {count:,}: {what}" for what, count in manifest.notes.items()]
     return "\n".join(lines)
