@@ -11,6 +11,7 @@ from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.data import GlobalBatches, RankSamples
 from tokenmill_trainer.engine import NonFiniteError
 from tokenmill_trainer.loss import IGNORED
+from tokenmill_trainer.parallel import global_gradient_norm
 from tokenmill_trainer.report import StepReport
 
 MakeConfig = Callable[..., RunConfig]
@@ -89,6 +90,15 @@ def test_clipping_scales_the_whole_gradient_by_one_norm(make_config: MakeConfig,
     assert report is not None
     assert report.grad_norm == pytest.approx(before.norm().item(), rel=1e-5)
     torch.testing.assert_close(seen["g"], before * 0.1 / before.norm(), atol=1e-7, rtol=1e-4)
+
+
+def test_the_norm_of_many_small_gradients_is_exact(make_config: MakeConfig, source: GlobalBatches) -> None:
+    with initialize(make_config(model={"vocab_size": 20_000}), source) as engine:
+        embedding = engine.model.embed_tokens.weight
+        embedding.grad = torch.full_like(embedding, 1e-3)
+        size = embedding.numel()
+        assert size > 500_000
+        assert float(global_gradient_norm(engine.model)) == pytest.approx(1e-3 * size**0.5, rel=1e-7)
 
 
 def test_a_gradient_that_is_no_number_stops_the_run_and_changes_nothing(

@@ -185,7 +185,6 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
         world = resources.enter_context(start_world())
         check_world_size(config, world.size)
         torch.manual_seed(config.training.seed + world.rank)
-        torch.set_float32_matmul_precision("high")
         reader, mixture = None, None
         if source is None:
             mixture, reader = open_mixture(config, world)
