@@ -86,7 +86,7 @@ class Dataset:
     @property
     def content(self) -> dict[str, bytes]:
         """Every file but the record of when and where it was built."""
-        return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.name != "build.json"}
+        return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def wait_for_reports(process: subprocess.Popen[str], out: Path, count: int) -> N
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "build.json"}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture

@@ -106,7 +106,7 @@ def test_merging_keeps_order_and_refuses_what_does_not_fit(
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "build.json"}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture

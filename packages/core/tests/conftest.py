@@ -134,13 +134,11 @@ def log_lines() -> Callable[..., list[str]]:
 
 @pytest.fixture
 def snapshot() -> Callable[[Path], dict[str, bytes]]:
-    """snapshot(folder): content of every file below it, but for the record of when it was built."""
+    """snapshot(folder): content of every file below it."""
 
     def read(folder: Path) -> dict[str, bytes]:
         return {
-            str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"/"
-            for path in folder.rglob("*")
-            if path.name != "build.json"
+            str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"/" for path in folder.rglob("*")
         }
 
     return read

@@ -31,7 +31,7 @@ def test_a_build_accounts_for_everything_and_verifies(make, raw, tmp_path):
     assert (tmp_path / "out/letters-00001.txt").read_bytes() == b"ALPHA 1\nGAMMA X\n"
     names = ["letters-00000.txt", "letters-00001.txt", "letters-00002.txt", "raw_files.jsonl"]
     assert [entry.path for entry in manifest.files] == names
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {*names, "manifest.json", "build.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {*names, "manifest.json"}
 
 
 def test_what_is_up_to_date_is_left_alone_and_says_so(make, tmp_path, task_log):
@@ -60,7 +60,7 @@ def test_an_output_without_files_clears_the_old_ones_too(make, tmp_path):
     assert (tmp_path / "out/letters-00000.txt").exists()
     built = make(inputs=[str(tmp_path / "first")], min_letters=100)
     assert built.loaded.manifest.files == ()
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json", "build.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
 
 
 def test_a_changed_raw_file_builds_again(make, raw):
@@ -250,5 +250,5 @@ def test_outputs_elsewhere_and_under_odd_names(raw, tmp_path, place):
         assert len(built.loaded.manifest.files) == files
         assert build_stage(stage, out, LocalExecutor(1)).up_to_date
     fs, path = storage.filesystem(out)
-    left = {found.rpartition("/out/")[2] for found in fs.find(path)} - {"build.json"}
+    left = {found.rpartition("/out/")[2] for found in fs.find(path)}
     assert left == {"manifest.json", *(entry.path for entry in built.loaded.manifest.files)}

@@ -27,7 +27,7 @@ def exit_code_of(arguments: list[str], capsys) -> tuple[int, str, str]:
     """`prep` with `arguments` as the shell would run it, but in this process: exit code, output, errors."""
     old, sys.argv = sys.argv, ["prep", *arguments]
     try:
-        code = root._exit_code(prep, "prep")
+        code = root._exit_code(prep, "prep", "Stopped.")
     finally:
         sys.argv = old
     out, err = capsys.readouterr()

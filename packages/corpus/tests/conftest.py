@@ -42,7 +42,7 @@ class Cleaned:
     @property
     def content(self) -> dict[str, bytes]:
         """Every file that was published, apart from the record of when and where."""
-        return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.name != "build.json"}
+        return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def places_of(tokens: LoadedManifest[TokensManifest]) -> list[dict[str, Any]]:
 
 
 def content_of(tokens: LoadedManifest[TokensManifest]) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(tokens.folder).iterdir() if path.name != "build.json"}
+    return {path.name: path.read_bytes() for path in Path(tokens.folder).iterdir()}
 
 
 @pytest.fixture

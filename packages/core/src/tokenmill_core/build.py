@@ -10,7 +10,6 @@ import importlib.metadata
 import logging
 import os
 import platform
-import time
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from tokenmill_core.manifest import (
     StageRef,
 )
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_sizes, load_manifest, publish
-from tokenmill_core.output import check_output, is_single_file, move_in, write_build_record
+from tokenmill_core.output import check_output, is_single_file, move_in
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.rejects import gather_rejects
 from tokenmill_core.stage import Phase, Stage, Work, fingerprint_of, sum_notes, sum_reports
@@ -60,14 +59,12 @@ def build_stage(stage: Stage, out: str, executor: Executor, *, force: bool = Fal
         return Built(loaded=current, up_to_date=True)
     check_input_files(stage)
     folder, name = (storage.parent(out), os.path.basename(out)) if is_single_file(out) else (out, MANIFEST_NAME)
-    started = time.time()
     with work_folder(out, stage.fingerprint()) as work:
         for phase in stage.phases():
             run_phase(stage, phase, work, executor)
         files, sources = assemble(stage, work)
         manifest = stage.manifest(common_fields(stage, work, folder, files), work)
         move_in(sources, out)
-        write_build_record(out, started)
         loaded = publish(manifest, folder, name)
     return Built(loaded=loaded, up_to_date=False)
 

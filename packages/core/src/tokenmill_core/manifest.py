@@ -4,8 +4,8 @@
 
 A manifest is JSON beside the files it vouches for: what it was made from (`inputs`), how (`stage`, `config`), what came
 out (`files`, each with its sha256), and what was dropped on the way (`ledger`). It is written last, so a folder without
-one is unfinished by definition. It holds nothing that differs between two honest builds: the time, the host and the
-number of workers go to `build.json`, which nobody hashes.
+one is unfinished by definition. It holds nothing that differs between two honest builds, neither time nor host nor the
+number of workers: two builds of the same data are the same files, byte for byte.
 """
 
 import hashlib

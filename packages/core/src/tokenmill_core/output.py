@@ -8,12 +8,10 @@ next one knows which files are ours to remove.
 
 import os
 import shutil
-import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -24,8 +22,6 @@ from tokenmill_core.manifest_io import looks_like_manifest
 from tokenmill_core.stage import Stage
 
 WORK_NAME = ".work"
-BUILD_NAME = "build.json"
-"""When, where and how long: what no digest covers."""
 _JOURNAL = "listed-"
 
 
@@ -140,18 +136,3 @@ def _listed(journals: Iterable[bytes]) -> set[str]:
         with suppress(orjson.JSONDecodeError, AttributeError, KeyError, TypeError):  # a retired manifest can be damaged
             names |= {entry["path"] for entry in orjson.loads(content)["files"]}
     return names
-
-
-def write_build_record(out: str, started: float) -> None:
-    """Note beside the dataset when and where it was built."""
-    if is_single_file(out) or not storage.is_local(out):
-        return
-    record: dict[str, Any] = {
-        "host": socket.gethostname(),
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "seconds": round(time.time() - started, 3),
-        "cpus": os.cpu_count(),
-    }
-    folder = storage.local_path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    storage.write_atomic(folder / BUILD_NAME, orjson.dumps(record, option=orjson.OPT_INDENT_2) + b"\n")

@@ -45,7 +45,7 @@ def make_and_die(step: int, settings: str, raw: str, out: Path) -> bool:
 
 def digest_of(folder: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.name != "build.json"):
+    for path in sorted(folder.rglob("*")):
         digest.update(str(path.relative_to(folder)).encode() + b"\0" + (path.read_bytes() if path.is_file() else b"/"))
     return digest.hexdigest()
 
