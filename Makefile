@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint wheels sample schemas bench clean
+.PHONY: help install demo test lint wheels sample schemas settings bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ lint: install  ## style, types, import contracts
 
 wheels: install  ## build each package's wheel and import it alone in a fresh environment
 	PYTHON=$(BIN)/python sh tests/wheels.sh
+
+settings: install  ## write docs/settings.md from the code
+	$(BIN)/python docs/make_settings.py > docs/settings.md
 
 schemas: install  ## write the JSON Schemas of all manifest kinds
 	$(BIN)/python -m tokenmill_core.schemas manifests/schemas

@@ -72,7 +72,7 @@ def test_verify_goes_on_after_a_manifest_that_cannot_be_read(chain, cli, tmp_pat
     (chain / "manifest.json").write_text(text.replace('"min_letters": 4', '"min_letters": 5'))
     code, out, _ = cli("verify", chain, tmp_path / "nowhere", tmp_path / "first")
     assert code == 3
-    for words in ("changed by hand", "no manifest here", f"{tmp_path / 'first'}: ok"):
+    for words in ("changed by hand", "no such file or folder", f"{tmp_path / 'first'}: ok"):
         assert words in out
 
 
@@ -108,7 +108,7 @@ def test_lineage_with_a_missing_input_shows_it_and_exits_with_3(chain, cli, tmp_
     assert "! " in out
     code, out, _ = cli("lineage", chain, "--json")
     assert code == 3
-    assert "no manifest here" in json.loads(out)["inputs"][0]["problem"]
+    assert "no such file or folder" in json.loads(out)["inputs"][0]["problem"]
 
 
 def test_diff_names_what_differs(chain, cli, tmp_path):
@@ -172,11 +172,11 @@ def test_wrong_usage_exits_with_2(cli, arguments, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["show", "nowhere"], 1, "Error: nowhere: no manifest here"),
+        (["show", "nowhere"], 1, "Error: nowhere: no such file or folder"),
         (["show", "folder"], 1, "unfinished: run its command again"),
         (["show", "binary.json"], 1, "not JSON"),
         (["lineage", "nope://x"], 1, "install the fsspec driver"),
-        (["diff", "nowhere", "nowhere"], 1, "no manifest here"),
+        (["diff", "nowhere", "nowhere"], 1, "no such file or folder"),
         (["run", "folder"], 1, "Is a directory"),
     ],
 )

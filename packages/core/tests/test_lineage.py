@@ -48,7 +48,7 @@ def test_the_tree_moves_with_its_folders(chain, tmp_path):
 @pytest.mark.parametrize(
     ("break_it", "problem"),
     [
-        (lambda first, make: shutil.rmtree(first), "no manifest here"),
+        (lambda first, make: shutil.rmtree(first), "no such file or folder"),
         (lambda first, make: make("first", min_letters=4), "was made from documents 'letters' with digest"),
         (lambda first, make: (first / "manifest.json").write_text("{}"), "manifest: "),
     ],

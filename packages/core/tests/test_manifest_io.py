@@ -99,9 +99,10 @@ def test_what_is_no_manifest_at_all_is_refused_in_one_message(tmp_path, content)
 
 
 def test_a_folder_without_one_is_unfinished(tmp_path):
-    for missing in (tmp_path, tmp_path / "nowhere"):
-        with pytest.raises(ManifestError, match="unfinished: run its command again"):
-            load_manifest(str(missing))
+    with pytest.raises(ManifestError, match="unfinished: run its command again"):
+        load_manifest(str(tmp_path))
+    with pytest.raises(ManifestError, match="nowhere: no such file or folder"):
+        load_manifest(str(tmp_path / "nowhere"))
 
 
 def test_the_wrong_kind_is_named_with_the_right_one(folder):

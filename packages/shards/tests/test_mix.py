@@ -99,7 +99,7 @@ def test_a_weight_of_zero_is_never_sampled(mix: Mix, a: str, b: str, empty: str)
         (("=x",), ConfigError, r"expected NAME=DIR"),
         (("a=",), ConfigError, r"expected NAME=DIR"),
         ((), ConfigError, r"no source given"),
-        (("a={a}/nowhere",), TokenmillError, r"nowhere: no manifest here"),
+        (("a={a}/nowhere",), TokenmillError, r"nowhere: no such file or folder"),
     ],
 )
 def test_what_cannot_be_mixed_is_refused_by_the_name_of_its_source(

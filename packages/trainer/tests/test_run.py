@@ -256,4 +256,17 @@ def test_the_export_continues_a_text_in_transformers(finished: Path, tmp_path: P
     text = tokenizer.decode(model.generate(**ids, max_new_tokens=8, do_sample=False)[0])
     ours = pretrain("sample", finished, "--prompt", "from typing import", "--tokens", 8, "--temperature", 0).stdout
     assert text == ours.removesuffix("\n")
-    assert pretrain("export", finished, "--out", out, check=False).returncode == 1
+    assert pretrain("export", finished, "--out", out).stdout  # once more changes nothing
+
+
+def test_a_folder_that_holds_something_else_is_never_written_to(
+    tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path
+) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "mine.txt").write_text("keep")
+    for extra in ((), ("--resume",)):
+        done = pretrain("run", "--config", run_toml, "--mixture", mixture, "--out", folder, *extra, check=False)
+        assert done.returncode == 1
+        assert "holds something that is no run" in done.stderr
+        assert [path.name for path in folder.iterdir()] == ["mine.txt"]

@@ -20,6 +20,7 @@ import orjson
 from tokenmill_core import storage
 from tokenmill_core.errors import ConfigError, TokenmillError
 from tokenmill_core.executor import Executor
+from tokenmill_core.inputs import check_unchanged
 from tokenmill_core.manifest import (
     MANIFEST_NAME,
     RAW_FILES_NAME,
@@ -64,8 +65,12 @@ def build_stage(stage: Stage, out: str, executor: Executor, *, force: bool = Fal
             run_phase(stage, phase, work, executor)
         files, sources = assemble(stage, work)
         manifest = stage.manifest(common_fields(stage, work, folder, files), work)
+        for group in stage.inputs.raw:
+            check_unchanged(group)
         move_in(sources, out)
         loaded = publish(manifest, folder, name)
+    if manifest.counts.input_documents and not manifest.counts.documents:
+        _LOG.warning("%s: nothing was kept of %d documents", out, manifest.counts.input_documents)
     return Built(loaded=loaded, up_to_date=False)
 
 

@@ -34,7 +34,7 @@ def read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: no such file")
     try:
         return tomllib.loads(storage.read_bytes(path).decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
@@ -56,7 +56,7 @@ def parse_value(text: str) -> Any:
     """`text` as a TOML value, or as a bare string."""
     try:
         parsed = tomllib.loads(f"value = {text.strip()}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # not TOML, a number of thousands of digits, or brackets without end
         return text.strip()
     return parsed["value"] if len(parsed) == 1 else text.strip()
 

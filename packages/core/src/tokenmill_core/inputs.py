@@ -18,10 +18,12 @@ from tokenmill_core.errors import InputError
 from tokenmill_core.listing import ListedFile, has_magic, list_folder, list_glob, storable
 from tokenmill_core.manifest import sha256_of_json
 from tokenmill_core.readers.formats import FORMAT_OF_SUFFIX, Format, bare_name, format_of, split_name
-from tokenmill_core.storage import filesystem, hash_file, is_local, parent
+from tokenmill_core.storage import filesystem, hash_file, is_local, local_path, parent
 
 _HASHING_THREADS = 4
 _SUFFIXES_SHOWN = 12
+_ROWS = {Format.JSONL, Format.PARQUET}
+"""Formats in which a file holds many documents."""
 
 logger = logging.getLogger("tokenmill")
 
@@ -35,6 +37,8 @@ class RawFile:
     bytes: int
     sha256: str = ""
     """Hex digest, empty until `hash_group` has read the file."""
+    modified_ns: int | None = None
+    """When a local file was last written to, as of just before it was hashed."""
 
 
 @dataclass(frozen=True)
@@ -82,14 +86,31 @@ def hash_group(group: RawGroup, on_bytes: Callable[[int], None] | None = None) -
 
     def hashed(file: RawFile) -> RawFile:
         try:
+            modified_ns = modified(file.url)
             num_bytes, sha256 = hash_file(file.url, on_bytes)
         except OSError as error:
             raise InputError(f"cannot read {file.url}: {error}") from error
-        return replace(file, bytes=num_bytes, sha256=sha256)
+        return replace(file, bytes=num_bytes, sha256=sha256, modified_ns=modified_ns)
 
     # hashlib lets go of the GIL, so threads are enough.
     with ThreadPoolExecutor(min(_HASHING_THREADS, os.cpu_count() or 1)) as pool:
         return replace(group, files=tuple(pool.map(hashed, group.files)))
+
+
+def modified(url: str) -> int | None:
+    """When the file at `url` was last written to, in nanoseconds; none for what is not on a local disk."""
+    return os.stat(local_path(url)).st_mtime_ns if is_local(url) else None
+
+
+def check_unchanged(group: RawGroup) -> None:
+    """No local file of `group` was written to since it was hashed, or `InputError`."""
+    for file in group.files:
+        try:
+            unchanged = file.modified_ns == modified(file.url)
+        except OSError:
+            unchanged = False
+        if not unchanged:
+            raise InputError(f"{file.url} changed while it was being read, so nothing is published: run again")
 
 
 def _order(group: RawGroup) -> tuple[str, list[tuple[str, int]], str]:
@@ -139,13 +160,18 @@ def _glob(argument: str, url: str, format: Format | None) -> RawGroup:
 def _group(argument: str, root: str, files: list[ListedFile], readable: list[ListedFile]) -> RawGroup:
     skipped = Counter(_suffix(file.name) for file in set(files) - set(readable))
     common = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))
-    seen = ", ".join(f"{suffix} ({count})" for suffix, count in common[:_SUFFIXES_SHOWN])
+    seen = ", ".join(f"{_spoken(suffix)} ({count})" for suffix, count in common[:_SUFFIXES_SHOWN])
     seen += f" and {len(common) - _SUFFIXES_SHOWN} more" if len(common) > _SUFFIXES_SHOWN else ""
     if not readable:
         raise InputError(
             f"{argument!r} holds nothing that can be read; suffixes seen: {seen or 'none, it is empty'}. "
             f"Known are {' '.join(FORMAT_OF_SUFFIX)}; for others, name the files by a glob and give --format"
         )
+    kinds = Counter(format_of(file.name) for file in readable)
+    if len({kind in _ROWS for kind in kinds}) == 2:
+        # A README beside the data is a document too, unless one says otherwise; most people mean otherwise.
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=str))
+        logger.warning("%s: files of several formats are read (%s); choose one with --format", argument, counts)
     if skipped:
         logger.warning("%s: files left out by their suffix: %s", argument, seen)
     return RawGroup(
@@ -154,6 +180,10 @@ def _group(argument: str, root: str, files: list[ListedFile], readable: list[Lis
         files=tuple(RawFile(file.url, file.name, file.bytes) for file in readable),
         notes={f"skipped_suffix_{suffix}": count for suffix, count in sorted(skipped.items())},
     )
+
+
+def _spoken(suffix: str) -> str:
+    return "without one" if suffix == "none" else suffix
 
 
 def _suffix(name: str) -> str:

@@ -41,7 +41,9 @@ class Kind(StrEnum):
 class Frozen(BaseModel):
     """Immutable, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        use_attribute_docstrings=True, frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
+    )
 
 
 def _inside(path: str) -> str:
@@ -214,6 +216,17 @@ class MixtureManifest(ManifestBase):
     tokenizer_sha256: Sha256
     """The one `tokenizer.json` of all sources."""
     end_of_document_id: int | None
+
+    @model_validator(mode="after")
+    def _sources_hang_together(self) -> Self:
+        names = [source.name for source in self.sources]
+        if not names or len(set(names)) < len(names):
+            raise ValueError(f"sources: each needs a name of its own, and there must be one; got {names}")
+        if any(source.input >= len(self.inputs) for source in self.sources):
+            raise ValueError(f"sources: an input beyond the {len(self.inputs)} inputs is named")
+        if sum(source.weight for source in self.sources) != self.denominator:
+            raise ValueError(f"sources: the weights do not sum to the denominator {self.denominator}")
+        return self
 
 
 class PackedManifest(ManifestBase):

@@ -88,6 +88,8 @@ def load_manifest(path: str, kind: type[Any] | None = None) -> LoadedManifest[An
     `VerificationError` where its digest is not that of its content.
     """
     url = manifest_url(path)
+    if not storage.exists(path):
+        raise ManifestError(f"{path}: no such file or folder; check the path")
     if not storage.exists(url):
         raise ManifestError(
             f"{path}: no manifest here; a folder without {MANIFEST_NAME} is unfinished: run its command again"
@@ -210,7 +212,7 @@ def check_hash(loaded: LoadedManifest[Any], entry: FileEntry, on_bytes: Callable
     if sha256 != entry.sha256:
         raise VerificationError(
             f"{url}: sha256 is {sha256[:12]}…, its manifest says {entry.sha256[:12]}…: "
-            "the content changed; restore it or build the dataset again"
+            "the content changed; restore it or build the dataset again with --force"
         )
 
 

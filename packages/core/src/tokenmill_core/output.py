@@ -33,14 +33,18 @@ def is_single_file(out: str) -> bool:
 def check_output(stage: Stage, out: str) -> None:
     """Refuse to build over something that is not ours, or over what the stage reads."""
     fs, path = storage.filesystem(out)
+    for loaded in stage.inputs.manifests:
+        if _place(out) in (_place(loaded.folder), _place(loaded.url)):
+            raise InputError(f"--out {out}: this is an input of the build; name another place")
+    for group in stage.inputs.raw:
+        if any(file.url.startswith(_place(out) + "/") for file in group.files):
+            raise InputError(f"--out {out}: a file that is read lies in it ({group.name}); name another place")
     if is_single_file(out):
         if stage.phases():
             raise InputError(f"--out {out}: {stage.name} writes files beside its manifest; name a folder")
         _refuse_foreign_file(out)
+        _refuse_other_stage(stage, out, out)
         return
-    for loaded in stage.inputs.manifests:
-        if _place(loaded.folder) == _place(out):
-            raise InputError(f"--out {out}: this is an input of the build; name another folder")
     if not fs.exists(path):
         return
     if not fs.isdir(path):
@@ -50,6 +54,19 @@ def check_output(stage: Stage, out: str) -> None:
         raise InputError(
             f"--out {out}: the folder holds other files ({', '.join(sorted(names)[:3])}, …); name a new one"
         )
+    _refuse_other_stage(stage, out, storage.join(out, MANIFEST_NAME))
+
+
+def _refuse_other_stage(stage: Stage, out: str, url: str) -> None:
+    """A rebuild may replace what the same command wrote before; what another one wrote is somebody's work."""
+    if not storage.exists(url):
+        return
+    try:
+        written_by = orjson.loads(storage.read_bytes(url))["stage"]["name"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return  # damaged: the build says so and replaces it
+    if written_by != stage.name:
+        raise InputError(f"--out {out}: holds what {written_by!r} wrote; name another place, or remove it first")
 
 
 def _place(folder: str) -> str:

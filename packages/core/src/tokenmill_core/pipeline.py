@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
@@ -49,7 +49,7 @@ class Recipe(Frozen):
 
     out: str
     """Folder for the outputs of all steps, relative to the recipe."""
-    steps: dict[str, Step] = Field(min_length=1)
+    steps: dict[Annotated[str, Field(pattern=r"^\w[\w.-]*$")], Step] = Field(min_length=1)
 
 
 def load_recipe(path: str, overrides: Sequence[str] = ()) -> Recipe:

@@ -46,6 +46,7 @@ class CleanConfig(Frozen):
     reader: ReadOptions = ReadOptions()
     filter: NativeFilter = NativeFilter()
     dedup: Dedup = Dedup.EXACT
+    """`exact`: of documents with the same text the first stays; `none`."""
     compression_level: int = Field(default=3, ge=1, le=22)
     """zstd level of the Parquet files."""
 
@@ -83,13 +84,13 @@ class CleanStage(Stage):
         digests: list[Digests] = []
         with (
             keeping_rejects(work, "filter", task.index) as account,
-            pa.OSFile(str(work.path("filter", f"{task.index:06d}.arrow")), "wb") as file,
+            HashingWriter(work.path("filter", f"{task.index:06d}.arrow")) as file,
             pa.ipc.new_file(file, DOCUMENT_SCHEMA) as writer,
         ):
             for batch in self._survivors(task, account):
                 writer.write_batch(batch)
                 digests.append(text_digests(text_buffers(batch)))
-        np.save(work.path("filter", f"{task.index:06d}.npy"), np.concatenate([np.empty(0, DIGEST_DTYPE), *digests]))
+        save_array(work.path("filter", f"{task.index:06d}.npy"), np.concatenate([np.empty(0, DIGEST_DTYPE), *digests]))
         counts = Counts(input_documents=account.documents, input_bytes=account.bytes)
         return Report(counts=counts, ledger=tuple(account.ledger()), notes=account.notes)
 
@@ -110,7 +111,7 @@ class CleanStage(Stage):
         paths = sorted((work.folder / "filter").glob("*.npy"))
         keeps = first_occurrences([np.load(path, allow_pickle=False) for path in paths])
         for path, keep in zip(paths, keeps, strict=True):
-            np.save(work.path("dedup", path.name), keep)
+            save_array(work.path("dedup", path.name), keep)
         return Report()
 
     def plan_write(self, work: Work) -> Sequence[Task]:
@@ -155,6 +156,12 @@ class _Kept:
             self.dropped_bytes += int(num_bytes[~keep].sum())
             if keep.any():
                 yield batch.filter(pa.array(keep))
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write a .npy that is on disk, whole, before the report that vouches for it."""
+    with HashingWriter(path) as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def drop(verdict: Verdict, num_bytes: NDArray[np.int64], account: Account) -> None:

@@ -36,7 +36,7 @@ class MixConfig(Frozen):
 
     temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """T of the formula above."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Seed of the data's order."""
     validation_share: float = Field(default=0.0, ge=0, lt=1)
     """Share of each source's windows that is kept for validation."""

@@ -37,9 +37,10 @@ NUM_BYTES = 256
 class TrainTokenizerConfig(Frozen):
     """Settings of `prep train-tokenizer`."""
 
-    vocab_size: int = Field(gt=NUM_BYTES)
+    vocab_size: int = Field(gt=NUM_BYTES, le=1 << 24)
     """Number of ids wanted, bytes and special tokens included."""
     split: Split = Split.CL100K
+    """How text is cut before merging: `gpt2` or `cl100k`."""
     end_of_document: str = "<|endoftext|>"
     """Special token that closes a document; it gets id 0."""
     special_tokens: tuple[str, ...] = ()

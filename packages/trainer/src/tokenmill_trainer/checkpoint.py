@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+from torch.distributed.tensor import DTensor
 
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError, VerificationError
@@ -32,7 +33,7 @@ from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
 from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoint_store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
-from tokenmill_trainer.engine import Engine
+from tokenmill_trainer.engine import Engine, NonFiniteError
 from tokenmill_trainer.report import Progress
 
 STAGE = StageRef(name="pretrain run", version=1)
@@ -50,6 +51,7 @@ def save(engine: Engine, folder: Path) -> Path:
     """
     name = checkpoint_name(engine.progress.step)
     temporary, final = folder / f".{name}.tmp", folder / name
+    _refuse_poisoned(engine)
     try:
         engine.world.on_main(lambda: _make_empty(temporary))
         save_sharded(tensors(engine), storage_writer=FileSystemWriter(temporary))
@@ -57,8 +59,19 @@ def save(engine: Engine, folder: Path) -> Path:
         files = sorted((entry for part in entries for entry in part), key=lambda entry: entry.path)
         engine.world.on_main(lambda: _complete(engine, files, temporary, final))
     except (CheckpointException, OSError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)  # half a checkpoint would only keep the disk full
         raise CheckpointError(_describe_failure(final, error)) from error
     return final
+
+
+def _refuse_poisoned(engine: Engine) -> None:
+    """Weights that are no numbers are never saved: every checkpoint is one that a run can go on from."""
+    local = [p.to_local() if isinstance(p, DTensor) else p for p in engine.model.parameters()]
+    if engine.world.any(not all(bool(weight.isfinite().all()) for weight in local)):
+        raise NonFiniteError(
+            f"step {engine.progress.step}: the weights hold NaN or infinity and are not saved; go on from the last "
+            "checkpoint with --resume and a lower optimizer.lr (--allow-change schedule)"
+        )
 
 
 def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
@@ -154,7 +167,9 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
 
 def _describe_failure(final: Path, error: BaseException) -> str:
     reasons = error.failures.values() if isinstance(error, CheckpointException) else [error]
-    reason = "; ".join(dict.fromkeys(str(getattr(failure, "args", [failure])[0] or failure) for failure in reasons))
+    # torch pairs each failure with its stack, which is of no use to a person.
+    causes = [failure[0] if isinstance(failure, tuple) else failure for failure in reasons]
+    reason = "; ".join(dict.fromkeys(str(cause) for cause in causes))
     free = shutil.disk_usage(final.parent if final.parent.exists() else Path.cwd()).free
     return (
         f"{final}: could not be saved: {reason} ({free} bytes are free there); earlier checkpoints are as they were: "

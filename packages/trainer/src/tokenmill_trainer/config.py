@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import Frozen, MixtureManifest
@@ -18,13 +18,15 @@ from tokenmill_trainer.validation import ValidationConfig
 class TrainingConfig(Frozen):
     """How long, in what portions and in what precision."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
+
     steps: int = Field(default=1000, gt=0)
     """Optimizer steps of the whole run; the schedule ends with them."""
     global_batch_size: int = Field(default=32, gt=0)
     """Samples a step, over all ranks."""
     micro_batch_size: int = Field(default=8, gt=0)
     """Samples a rank works on at once; what is left of its share is accumulated."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Of the start weights. The order of the data has its own seed, in the mixture."""
     precision: Precision = "fp32"
     """What forward and backward compute in; master weights, gradients' sums and moments are always fp32."""

@@ -41,6 +41,7 @@ def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
     `VerificationError` where `transformers` does not compute the same logits or ids.
     """
     transformers = import_transformers()
+    out = out.resolve()
     if out.exists() and any(out.iterdir()):
         return _exported_before(trained, out)
     temporary = out.with_name(f".{out.name}.tmp")
@@ -84,6 +85,7 @@ def import_transformers() -> Any:
 
 def _silence(transformers: Any) -> None:
     transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
 
 
 def compare_with_transformers(transformers: Any, folder: Path, trained: TrainedModel) -> float:

@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tokenmill_core.errors import ExitCode, InputError
+from tokenmill_core.errors import ConfigError, ExitCode, InputError
 from tokenmill_core.manifest import MixtureManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.statistics import unigram_entropy
@@ -39,6 +39,8 @@ def train(
     `resume` goes on from the newest checkpoint that verifies; `allow_changes` names groups of settings that may differ
     from it (`resume.CHANGES`). `data_log` gets each step's global sample indices.
     """
+    if data_log is not None and data_log.exists() and not resume:
+        raise InputError(f"--data-log {data_log}: exists already; name another file, or remove it first")
     with initialize(config) as engine:
         run = RunFolder(out)
         with _console(engine) as console:
@@ -69,6 +71,7 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     world = engine.world
     found = None
     if resume:
+        world.on_main(run.check_ours)
         found = world.on_main(lambda: checkpoint_store.newest_verified(run.checkpoints, console.say))
         if found is None:
             console.say(f"{run.path}: no checkpoint yet, starting from the beginning")
@@ -76,8 +79,15 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
         world.on_main(run.check_free)
     if found is not None:
         check_resumable(engine.config, _mixture(engine).manifest.digest, found.manifest, allow_changes)
+        if found.manifest.step > engine.config.training.steps:
+            raise ConfigError(
+                f"training.steps: {engine.config.training.steps} is less than the {found.manifest.step} steps that "
+                f"{found.manifest.name} has done; ask for more"
+            )
         checkpoint.restore(engine, found)
         console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")
+    if engine.config.validation.interval and not _mixture(engine).manifest.validation_share:
+        console.say("no validation: this mixture holds nothing out; mix it with --validation-share to have some")
     world.on_main(lambda: checkpoint_store.remove_unfinished(run.checkpoints))
     world.on_main(lambda: run.begin(engine.config, _mixture(engine)))
 

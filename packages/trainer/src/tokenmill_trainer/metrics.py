@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.report import StepReport
@@ -11,6 +11,8 @@ from tokenmill_trainer.report import StepReport
 
 class LoggingConfig(Frozen):
     """What is shown and how it is measured."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     interval: int = Field(default=10, gt=0)
     """Steps between two lines on the console; the metrics file has every step."""

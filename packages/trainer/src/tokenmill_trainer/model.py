@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from tokenmill_core.manifest import Frozen
@@ -21,6 +21,8 @@ from tokenmill_trainer.rotary import RotaryTable, rotate
 
 class ModelConfig(Frozen):
     """The decoder's shape."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     preset: str | None = None
     """Name of a published shape that fills in what is not given here; see `presets.py`."""

@@ -7,7 +7,7 @@ import math
 from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from torch import nn
 
 from tokenmill_core.manifest import Frozen
@@ -15,6 +15,8 @@ from tokenmill_core.manifest import Frozen
 
 class OptimizerConfig(Frozen):
     """AdamW (arXiv:1711.05101)."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     lr: float = Field(default=3e-4, gt=0)
     """Peak learning rate."""
@@ -34,6 +36,8 @@ class OptimizerConfig(Frozen):
 
 class ScheduleConfig(Frozen):
     """Linear warm-up to the peak rate, then a cosine down to `min_lr_ratio` of it at the last step."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     kind: Literal["cosine"] = "cosine"
     """Shape of the decay."""

@@ -6,13 +6,14 @@ loss.png  manifest.json                        when it is finished
 """
 
 import hashlib
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from tokenmill_core import storage
 from tokenmill_core.config import dump_toml, load_config
-from tokenmill_core.errors import InputError, VerificationError
+from tokenmill_core.errors import InputError, TokenmillError, VerificationError
 from tokenmill_core.manifest import (
     MANIFEST_NAME,
     TOKENIZER_NAME,
@@ -52,6 +53,14 @@ class RunFolder:
         """A new run may begin here, or `InputError`."""
         if self.has_run:
             raise InputError(f"{self.path}: holds a run already; go on with it by --resume, or name another --out")
+        self.check_ours()
+
+    def check_ours(self) -> None:
+        """What lies here is a run, or nothing, or `InputError`."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"{self.path}: this is a file; name a folder for the run as --out")
+        if not self.has_run and self.path.is_dir() and any(self.path.iterdir()):
+            raise InputError(f"{self.path}: holds something that is no run; name another --out")
 
     def read_config(self) -> RunConfig:
         """The resolved settings the run was last started with, or `InputError` where this is no run."""
@@ -106,10 +115,11 @@ def locate_mixture(config: RunConfig, checkpoints: Path) -> str:
 
     As seen from its newest checkpoint, so that a tree that was moved is found again; otherwise as the settings say.
     """
-    for path in list_checkpoints(checkpoints)[:1]:
-        loaded = load_manifest(str(path))
-        if loaded.manifest.inputs and storage.exists(loaded.input_url(0)):
-            return loaded.input_url(0)
+    for path in list_checkpoints(checkpoints):
+        with suppress(TokenmillError):  # a broken checkpoint; an older one says the same
+            loaded = load_manifest(str(path))
+            if loaded.manifest.inputs and storage.exists(loaded.input_url(0)):
+                return loaded.input_url(0)
     return config.data.mixture
 
 

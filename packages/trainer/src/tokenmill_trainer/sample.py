@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from tokenmill_core.errors import InputError
@@ -12,9 +12,14 @@ from tokenmill_trainer.kv_cache import KeyValueCache
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.trained_model import TrainedModel
 
+COLDEST = 1e-6
+"""Below this temperature the likeliest token has all the probability that fp32 can tell from 0."""
+
 
 class SampleConfig(Frozen):
     """How a token is chosen."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
 
     num_tokens: int = Field(default=200, gt=0)
     """Tokens to generate at most; the end of a document ends the text."""
@@ -22,7 +27,7 @@ class SampleConfig(Frozen):
     """Logits are divided by this; 0 always takes the likeliest."""
     top_k: int = Field(default=0, ge=0)
     """Only the k likeliest tokens are drawn from; 0: all."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Of the draws: the same seed gives the same text."""
 
 
@@ -63,7 +68,7 @@ def generate_ids(model: Decoder, prompt: list[int], window: int, config: SampleC
 
 def choose(logits: Tensor, config: SampleConfig, generator: torch.Generator) -> int:
     """One id drawn from logits (V,)."""
-    if config.temperature == 0:
+    if config.temperature < COLDEST:
         return int(logits.argmax())
     scaled = logits.float() / config.temperature
     if 0 < config.top_k < len(scaled):

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from tokenmill_core import storage
+from tokenmill_core.errors import InputError
 
 
 def read_steps(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
@@ -16,6 +17,8 @@ def read_steps(path: Path, last_step: int | None = None) -> list[dict[str, Any]]
             row = json.loads(line)
         except json.JSONDecodeError:
             break
+        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+            raise InputError(f"{path}: a line is no object with a step, so this is no log of a run; name another file")
         if last_step is None or row["step"] <= last_step:
             rows.append(row)
     return rows

@@ -15,7 +15,11 @@ def samples_of_step(run: RunFolder, step: int) -> range:
     consumed = {row["step"]: row["consumed_samples"] for row in read_steps(run.metrics_file, step)}
     if step not in consumed:
         raise InputError(f"--step {step}: not in {run.metrics_file}; the run has steps 1 to {max(consumed, default=0)}")
-    return range(consumed.get(step - 1, 0), consumed[step])
+    if step > 1 and step - 1 not in consumed:
+        raise InputError(
+            f"--step {step}: step {step - 1} is missing in {run.metrics_file}, so its samples are not known"
+        )
+    return range(consumed[step - 1] if step > 1 else 0, consumed[step])
 
 
 def trace_step(run: RunFolder, step: int, mixture: str | None = None) -> list[dict[str, Any]]:

@@ -28,8 +28,8 @@ class ValidationConfig(Frozen):
 
     interval: int = Field(default=0, ge=0)
     """Steps between two validations; the last step has one too. 0: none at all."""
-    batches: int = Field(default=4, gt=0)
-    """Most micro-batches a rank reads of each source."""
+    samples: int = Field(default=64, gt=0)
+    """Most held-out windows that are read of each source: the same ones every time, on any number of ranks."""
 
 
 def validate(
@@ -42,7 +42,7 @@ def validate(
     weights = {source.name: source.weight for source in reader.manifest.sources}
     losses: dict[str, float] = {}
     for name in weights:
-        windows = reader.validation(name, count=config.batches * micro_batch_size * world.size)
+        windows = reader.validation(name, count=config.samples)
         if len(windows):
             losses[name] = _token_mean(model, world, windows, micro_batch_size)
     release_parameters(model)

@@ -115,7 +115,10 @@ def _initialize_process_group() -> None:
 def _rendezvous() -> tuple[Store, int, int]:
     if "RANK" not in os.environ:
         return HashStore(), 0, 1
-    store, rank, size = next(rendezvous("env://"))
+    try:
+        store, rank, size = next(rendezvous("env://"))
+    except ValueError as error:
+        raise ConfigError(f"RANK is set, but {error}: start several processes with torchrun, or unset RANK") from error
     # torchrun's store outlives a process group. A second group under the same keys would meet the first one's addresses
     # and wait for ever.
     return PrefixStore(f"tokenmill-{next(_groups_joined)}", store), rank, size

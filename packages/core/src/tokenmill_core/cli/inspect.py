@@ -77,7 +77,7 @@ def _problems_at(path: str, inputs: bool) -> list[str]:
 def lineage(path: str, files: bool, as_json: bool) -> int:
     """Show what the dataset at PATH was made from, down to its raw files.
 
-    Exits with 3 where a link leads nowhere or to other content.
+    Exits with 3 where a link leads nowhere or to another manifest. Files are not read; `prep verify --inputs` does.
 
     \b
     Example: prep lineage data/mixture.json

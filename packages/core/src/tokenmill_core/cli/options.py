@@ -28,8 +28,9 @@ def default_workers() -> int:
 
 def wide_console() -> Console:
     """Standard output for tables: as wide as the terminal, and wide enough to cut nothing where there is none."""
-    console = Console()
-    return console if console.is_terminal else Console(width=200)
+    # What a user called "[red]" is a name, not a colour.
+    console = Console(markup=False, highlight=False)
+    return console if console.is_terminal else Console(width=200, markup=False, highlight=False)
 
 
 def execution_options(function: F) -> F:

@@ -11,7 +11,7 @@ from tokenmill_core.pipeline import load_recipe, run_recipe
 
 @click.command()
 @click.argument("recipe")
-@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Such as steps.clean.config.min_words=5.")
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Such as steps.NAME.config.dedup=none.")
 @execution_options
 def run(
     recipe: str, overrides: tuple[str, ...], workers: int | None, executor: str, force: bool, as_json: bool
@@ -21,7 +21,7 @@ def run(
     A step whose inputs, settings and stage version are those of its output is skipped.
 
     \b
-    Example: prep run pipelines/demo.toml --set steps.clean.config.min_words=5
+    Example: prep run pipelines/demo.toml --set steps.prose.config.filter.min_words=5
     """
 
     def tell(name: str, built: Built) -> None:

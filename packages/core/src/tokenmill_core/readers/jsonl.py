@@ -96,9 +96,9 @@ class _Fields:
 
     def _id(self, value: dict[str, Any], line: bytes, lenient: bool) -> str | None:
         id = value.get(self._options.id_field)
-        if type(id) is float and id > _MAX_UINT64:
+        if type(id) is float and not -_MAX_UINT64 < 2 * id < 2 * _MAX_UINT64:
             # orjson reads an integer past 64 bits as a float; two such ids must not become one.
-            id = json.loads(line)[self._options.id_field]
+            id = _parse_leniently(line)[self._options.id_field]
         if type(id) is str:
             return repair(id, self._account, surrogates=lenient)
         return str(id) if type(id) is int else None
