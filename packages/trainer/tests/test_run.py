@@ -270,3 +270,50 @@ def test_a_folder_that_holds_something_else_is_never_written_to(
         assert done.returncode == 1
         assert "holds something that is no run" in done.stderr
         assert [path.name for path in folder.iterdir()] == ["mine.txt"]
+
+
+def test_a_data_log_never_takes_the_place_of_another_file(
+    tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("keep")
+    arguments = ("run", "--config", run_toml, "--mixture", mixture, "--out", tmp_path / "run")
+    done = pretrain(*arguments, "--data-log", tmp_path / "notes.txt", check=False)
+    assert done.returncode == 1
+    assert "exists already" in done.stderr
+    assert (tmp_path / "notes.txt").read_text() == "keep"
+    assert not (tmp_path / "run").exists()
+
+
+def test_fewer_steps_than_were_done_are_refused(finished: Path, tmp_path: Path, pretrain: Pretrain) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    fewer = ("--set", "training.steps=3", "--set", "schedule.warmup_steps=0", "--allow-change", "schedule")
+    done = pretrain("run", "--out", run, "--resume", *fewer, check=False)
+    assert done.returncode == 2
+    assert "training.steps: 3 is less than" in done.stderr
+
+
+def test_a_trace_does_not_guess_where_the_metrics_have_a_gap(
+    finished: Path, tmp_path: Path, pretrain: Pretrain
+) -> None:
+    run = shutil.copytree(finished, tmp_path / "run")
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(lines[3:]))
+    done = pretrain("trace", run, "--step", 4, "--mixture", json.loads(read_mixture_path(finished)), check=False)
+    assert done.returncode == 1
+    assert "step 3 is missing" in done.stderr
+
+
+def read_mixture_path(run: Path) -> str:
+    """The run's mixture as its config.toml has it, in quotes."""
+    return (run / "config.toml").read_text().partition("mixture = ")[2].splitlines()[0]
+
+
+def test_weights_that_are_no_numbers_are_never_saved(
+    tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path
+) -> None:
+    wild = ("--set", "optimizer.lr=1e39", "--set", "checkpoint.interval=1", "--set", "schedule.warmup_steps=0")
+    out = tmp_path / "run"
+    done = pretrain("run", "--config", run_toml, "--mixture", mixture, "--out", out, *wild, check=False)
+    assert done.returncode == 1
+    assert "NaN or infinity" in done.stderr
+    assert list((out / "checkpoints").glob("step-*")) == []
