@@ -62,5 +62,5 @@ def export(run_path: Path, out: Path, as_json: bool) -> None:
     else:
         click.echo(
             f"model {manifest.name}: {manifest.parameters:,} parameters, logits within "
-            f"{manifest.max_logit_difference:.1e} of transformers -> {loaded.url}"
+            f"{manifest.max_logit_difference:.1e} of transformers -> {out}"
         )
