@@ -43,7 +43,8 @@ def run(
 ) -> int:
     """Train a model, or go on training it.
 
-    Every setting stands in docs/settings.md. Under torchrun every process runs this command. SIGTERM or Ctrl-C finishes the step, saves, and ends with code 75.
+    Every setting stands in docs/settings.md. Under torchrun every process runs this command. SIGTERM or Ctrl-C finishes
+    the step, saves, and ends with code 75.
 
     \b
     Examples:
