@@ -58,7 +58,7 @@ def train(
 def summary(engine: Engine, run: RunFolder) -> str:
     """Where the loss has come to, beside that of the best model that knows only how frequent each token is."""
     assert engine.reader is not None
-    losses = [row["loss"] for row in read_steps(run.metrics_file)[-SUMMARY_STEPS:]]
+    losses = [row["loss"] for row in read_steps(run.metrics_file)[-SUMMARY_STEPS:]] or [math.nan]
     entropy = unigram_entropy(engine.reader)
     return (
         f"loss {sum(losses) / len(losses):.4f} nats a token (mean of the last {len(losses)} steps); "
