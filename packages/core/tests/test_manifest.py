@@ -17,6 +17,8 @@ from tokenmill_core.manifest import (
     Kind,
     LedgerRow,
     Manifest,
+    MixtureManifest,
+    MixtureSource,
     StageRef,
     TokensManifest,
     canonical_json,
@@ -184,3 +186,32 @@ def test_any_config_survives_the_disk_with_its_digest(config):
 def test_canonical_json_is_one_text_for_one_value():
     assert canonical_json({"b": [1, "é"], "a": None}) == '{"a":null,"b":[1,"é"]}'.encode()
     assert sha256_of_json({"a": 1, "b": 2}) == sha256_of_json({"b": 2, "a": 1})
+
+
+def mixture(**changes):
+    source = MixtureSource(name="a", input=0, weight=3, documents=1, tokens=9)
+    fields = {
+        "name": "m",
+        "stage": StageRef(name="mix", version=1),
+        "config": {},
+        "inputs": (ref(kind=Kind.TOKENS),),
+        "sources": (source,),
+        "denominator": 3,
+        "seed": 0,
+        "vocab_size": 9,
+        "tokenizer_sha256": HASH,
+        "end_of_document_id": None,
+    }
+    return MixtureManifest(**fields | changes)
+
+
+def test_a_mixture_whose_sources_do_not_hang_together_is_refused():
+    source = mixture().sources[0]
+    for broken, message in (
+        ({"sources": ()}, "there must be one"),
+        ({"sources": (source, source), "denominator": 6}, "a name of its own"),
+        ({"sources": (source.model_copy(update={"input": 9}),)}, "beyond the 1 inputs"),
+        ({"denominator": 4}, "do not sum to the denominator 4"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            mixture(**broken)

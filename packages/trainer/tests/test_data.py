@@ -1,14 +1,17 @@
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
+from tokenmill_trainer import RunConfig, initialize
 from tokenmill_trainer.data import GlobalBatches
 from tokenmill_trainer.loss import IGNORED
-from tokenmill_trainer.validation import rank_batches
+from tokenmill_trainer.validation import rank_batches, validate
 
 
 class Counting:
@@ -71,3 +74,15 @@ def test_every_rank_validates_the_same_number_of_batches_and_each_window_counts_
     counted = [int(label[0]) for batches in ranks for _, labels in batches for label in labels if label[0] != IGNORED]
     assert counted == [1, 2, 3, 4, 5]
     assert {inputs.shape for batches in ranks for inputs, _ in batches} == {(2, 3)}
+
+
+def test_validation_does_not_depend_on_the_micro_batch(mixture: Path, make_config: Callable[..., RunConfig]) -> None:
+    config = make_config(
+        model={"vocab_size": 400}, data={"mixture": str(mixture), "sequence_length": 32}, validation={"samples": 7}
+    )
+    with initialize(config) as engine:
+        assert engine.reader is not None
+        results = [validate(engine.model, engine.world, engine.reader, config.validation, n) for n in (1, 3, 8)]
+    assert set(results[0]["val_loss_by_source"]) == {"trainer", "core"}
+    for other in results[1:]:
+        assert other["val_loss"] == pytest.approx(results[0]["val_loss"], abs=1e-6)
