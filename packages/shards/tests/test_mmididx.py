@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tokenmill_core.errors import InputError
 from tokenmill_core.storage import hash_file
-from tokenmill_shards import Shard, ShardWriter, dtype_for, merge_shards
+from tokenmill_shards import Shard, ShardWriter, dtype_for
 from tokenmill_shards.mmididx import sequence_offsets
 
 
@@ -125,37 +125,6 @@ def test_a_rerun_equals_a_clean_build(tmp_path: Path) -> None:
     write(tmp_path / "twice" / "a", [[5, 6, 7], [8]])
     for name in ("a.bin", "a.idx"):
         assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
-
-
-def test_merging_keeps_documents_in_order_across_an_empty_shard(tmp_path: Path) -> None:
-    a = write(tmp_path / "a", [[1], [2, 3], []])
-    empty = write(tmp_path / "empty", [])
-    b = write(tmp_path / "b", [[4, 5, 6], [7]])
-    files = merge_shards([a, empty, b], tmp_path / "merged")
-    merged = Shard(tmp_path / "merged")
-    assert documents_of(merged) == [[1], [2, 3], [], [4, 5, 6], [7]]
-    assert (files[0].documents, files[0].tokens) == (5, 7)
-
-
-def test_merging_in_small_pieces_gives_the_same_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard = write(tmp_path / "a", [[1] * 7, [], [2] * 3, [3], [], [4] * 9])
-    merge_shards([shard, shard], tmp_path / "whole")
-    monkeypatch.setattr("tokenmill_shards.mmididx.MERGE_TOKENS", 4)
-    merge_shards([shard, shard], tmp_path / "pieces")
-    assert documents_of(Shard(tmp_path / "pieces")) == documents_of(shard) * 2
-    assert (tmp_path / "whole.idx").read_bytes() == (tmp_path / "pieces.idx").read_bytes()
-
-
-def test_merging_refuses_mixed_types_and_foreign_ids(tmp_path: Path) -> None:
-    narrow = write(tmp_path / "narrow", [[1]])
-    wide = write(tmp_path / "wide", [[1]], "int32", 100_000)
-    with pytest.raises(InputError, match=r"uint16 in .*narrow, int32 in .*wide"):
-        merge_shards([narrow, wide], tmp_path / "merged")
-    with pytest.raises(InputError, match="no shards"):
-        merge_shards([], tmp_path / "merged")
-    with pytest.raises(InputError, match="holds the id 1, but the vocabulary ends at 0"):
-        merge_shards([narrow], tmp_path / "merged", vocab_size=1)
-    assert not list(tmp_path.glob("merged*"))
 
 
 def test_a_document_number_outside_the_shard_is_an_index_error(tmp_path: Path) -> None:

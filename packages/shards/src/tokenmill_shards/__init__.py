@@ -1,6 +1,6 @@
 """Documents to token shards, mixtures and batches: a data order that is a pure function. NumPy, no torch."""
 
-from tokenmill_shards.mmididx import Shard, ShardWriter, dtype_for, merge_shards
+from tokenmill_shards.mmididx import Shard, ShardWriter, dtype_for
 from tokenmill_shards.order import SampleOrder
 from tokenmill_shards.permutation import epoch_key, permute
 from tokenmill_shards.source import DocumentPlace, TokenSource, Verify
@@ -19,7 +19,6 @@ __all__ = [
     "Verify",
     "dtype_for",
     "epoch_key",
-    "merge_shards",
     "num_windows",
     "permute",
 ]

@@ -10,7 +10,6 @@ holds both. We write one sequence a document, and read any number.
 
 import os
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -27,8 +26,6 @@ VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")
 DTYPE_CODES: dict[np.dtype[Any], int] = {np.dtype("<u2"): 8, np.dtype("<i4"): 4}
 """The two token types in use. The format has codes for others, none of which a tokenizer's ids need."""
-MERGE_TOKENS = 1 << 24
-"""Tokens that `merge_shards` copies at a time."""
 
 
 def dtype_for(vocab_size: int) -> np.dtype[Any]:
@@ -251,29 +248,3 @@ def _open(path: Path) -> NDArray[np.uint8]:
     if _size(path) == 0:  # nothing cannot be mapped
         return np.zeros(0, np.uint8)
     return np.asarray(np.memmap(path, np.uint8, "r"))
-
-
-def merge_shards(shards: Sequence[Shard], prefix: Path, vocab_size: int | None = None) -> list[FileEntry]:
-    """Write the documents of `shards`, in order, as one shard at `prefix`; the files written.
-
-    A document of several sequences becomes one of a single sequence. Raises InputError when token types differ, or an
-    id is not below `vocab_size`.
-    """
-    dtypes = {shard.dtype.name: shard.prefix for shard in shards}
-    if len(dtypes) != 1:
-        found = ", ".join(f"{name} in {where}" for name, where in dtypes.items()) or "no shards"
-        raise InputError(f"shards to merge must have one token type, found {found}; tokenize again with one tokenizer")
-    dtype = shards[0].dtype
-    with ShardWriter(prefix, dtype, vocab_size or int(np.iinfo(dtype).max) + 1) as writer:
-        for shard in shards:
-            _copy(shard, writer)
-    return writer.files
-
-
-def _copy(shard: Shard, writer: ShardWriter) -> None:
-    offsets, first = shard.document_offsets, 0
-    while first < shard.num_documents:
-        fitting = int(np.searchsorted(offsets, offsets[first] + MERGE_TOKENS, "right")) - 1
-        last = max(first + 1, fitting)
-        writer.append(shard.tokens[offsets[first] : offsets[last]], np.diff(offsets[first : last + 1]))
-        first = last
