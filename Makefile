@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint wheels sample schemas settings bench clean
+.PHONY: help install demo test test-engines lint wheels sample schemas settings bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(VENV)/installed  ## make .venv and install the five packages into it
 
@@ -28,8 +28,11 @@ demo: install  ## raw text to a trained and exported model, on this machine's ow
 	$(BIN)/pretrain sample $(DEMO)/run --prompt 'def read(self' --tokens 96
 	$(BIN)/prep lineage $(DEMO)/model
 
-test: install  ## every test
-	$(BIN)/python -m pytest
+test: install  ## every test but those that bring up a cluster
+	$(BIN)/python -m pytest --ignore=tests/engines
+
+test-engines: install  ## stages on Ray and on Slurm; as root, a one-node Slurm is installed and brought up for it
+	TOKENMILL_START_SLURM=1 $(BIN)/python -m pytest -rs tests/engines
 
 lint: install  ## style, types, import contracts
 	$(BIN)/ruff check .

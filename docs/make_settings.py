@@ -24,9 +24,9 @@ STAGES = {
 HEAD = """# Settings
 
 Every setting of every command, from the code (`make settings`). In a TOML file given by `--config` a name such as
-`filter.min_words` is `min_words` in the section `[filter]`; on the command line it is `--set filter.min_words=20`; in a
-recipe it stands in the step's `config`. Options of a command win over the file, `--set` over both. An unknown name is
-an error.
+`filter.length.min_words` is `min_words` in the section `[filter.length]`; on the command line it is
+`--set filter.length.min_words=20`; in a recipe it stands in the step's `config`. Options of a command win over the
+file, `--set` over both. An unknown name is an error.
 """
 
 
@@ -59,8 +59,8 @@ def main() -> None:
             meaning = " ".join((field.description or "").split()).replace("|", "\\|")
             print(f"| `{name}` | {shown(field.default)} | {meaning} |")
         print()
-    print(f"Presets for `model.preset`: {', '.join(f'`{name}`' for name in PRESETS)}. The filters are switched off by")
-    print("`--set filter.min_words=0` and ratios of 1.0.")
+    print(f"Presets for `model.preset`: {', '.join(f'`{name}`' for name in PRESETS)}. What a profile sets of")
+    print("`prep clean` stands in `tokenmill_corpus/profiles.py`; a family of rules is on where `enabled` is.")
 
 
 if __name__ == "__main__":

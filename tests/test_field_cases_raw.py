@@ -287,7 +287,7 @@ def test_a_huge_line_between_small_ones_takes_bounded_memory(tmp_path: Path, dat
     for name in ("huge", "small"):
         if name == "small":
             (tmp_path / "small.jsonl").write_bytes(line("a small one"))
-        arguments = ["clean", str(tmp_path / f"{name}.jsonl"), "--min-words", "1", "--out", str(tmp_path / name)]
+        arguments = ["clean", str(tmp_path / f"{name}.jsonl"), "--profile", "none", "--out", str(tmp_path / name)]
         code = "from tokenmill_core.cli import main; main()"
         process = subprocess.Popen([sys.executable, "-c", code, *arguments, "--workers", "1"])
         _, status, usage = os.wait4(process.pid, 0)

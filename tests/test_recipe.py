@@ -38,7 +38,7 @@ config = { vocab_size = 270 }
 [steps.prose]
 stage = "clean"
 inputs = ["raw/prose"]
-config = { filter = { min_words = 2 } }
+config = { filter = { length = { min_words = 2 } } }
 """
 RECIPE = TOKENS + MIXTURE
 
@@ -89,7 +89,7 @@ def test_a_tokenizer_file_is_found_beside_the_recipe(recipe):
         ("steps.log-tokens.name=lines", ["log-tokens", "mixture"]),
         ("steps.tokenizer.config.vocab_size=265", ["tokenizer", "prose-tokens", "log-tokens", "mixture"]),
         (
-            "steps.prose.config.filter.min_words=1",
+            "steps.prose.config.filter.length.min_words=1",
             ["prose", "tokenizer", "prose-tokens", "log-tokens", "mixture"],
         ),
     ],

@@ -101,7 +101,8 @@ def test_documents_of_a_manifest_are_planned_alike(tmp_path):
     write_parquet(tmp_path / "part-0.parquet")
     size = (tmp_path / "part-0.parquet").stat().st_size
     entries = [
-        FileEntry(path="part-0.parquet", bytes=size, sha256="0" * 64),
+        FileEntry(path="part-0.parquet", bytes=size, sha256="0" * 64, documents=1000),
+        FileEntry(path="dropped.parquet", bytes=size, sha256="0" * 64),
         FileEntry(path="rejects.jsonl", bytes=9, sha256="0" * 64),
     ]
     (whole,) = plan_documents(str(tmp_path), entries)
@@ -116,4 +117,4 @@ def test_a_link_out_of_the_manifests_folder_is_refused(tmp_path):
     write_parquet(tmp_path / "outside.parquet")
     (tmp_path / "set" / "a.parquet").symlink_to(tmp_path / "outside.parquet")
     with pytest.raises(VerificationError, match="leads out of"):
-        plan_documents(str(tmp_path / "set"), [FileEntry(path="a.parquet", bytes=1, sha256="0" * 64)])
+        plan_documents(str(tmp_path / "set"), [FileEntry(path="a.parquet", bytes=1, sha256="0" * 64, documents=1)])

@@ -1,8 +1,11 @@
 """Compressed files: whole streams, streams in a row, cut, damaged, misnamed and empty ones."""
 
+import bz2
 import gzip
 import json
+import lzma
 import random
+import tracemalloc
 
 import fsspec
 import pytest
@@ -11,6 +14,7 @@ import zstandard
 from tokenmill_core.documents import Account
 from tokenmill_core.errors import InputError
 from tokenmill_core.readers import Format, Piece, ReadOptions, read_piece
+from tokenmill_core.readers.compression import read_chunks
 
 
 def lines(first: int, last: int) -> bytes:
@@ -23,7 +27,8 @@ def zstd(data: bytes) -> bytes:
     return zstandard.ZstdCompressor().compress(data)
 
 
-COMPRESSORS = {".gz": gzip.compress, ".zst": zstd, ".zstd": zstd}
+COMPRESSORS = {".gz": gzip.compress, ".zst": zstd, ".zstd": zstd, ".bz2": bz2.compress, ".xz": lzma.compress}
+SUFFIXES = [".gz", ".zst", ".bz2", ".xz"]
 
 
 def read(url: object) -> tuple[list[str], Account]:
@@ -50,7 +55,7 @@ def test_compressed_equals_plain(tmp_path, plain, suffix):
     assert account.notes == {}
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_streams_in_a_row_are_read_whole(tmp_path, plain, suffix):
     compress, data = COMPRESSORS[suffix], lines(0, 3000)
     path = tmp_path / f"a.jsonl{suffix}"
@@ -59,7 +64,7 @@ def test_streams_in_a_row_are_read_whole(tmp_path, plain, suffix):
     assert read(path)[0] == plain
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("share", [0.0, 0.00001, 0.01, 0.6, 0.999999])
 def test_a_stream_cut_short_is_an_error_that_names_the_file(tmp_path, suffix, share):
     whole = COMPRESSORS[suffix](lines(0, 3000))
@@ -69,7 +74,7 @@ def test_a_stream_cut_short_is_an_error_that_names_the_file(tmp_path, suffix, sh
         read(path)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_second_stream_cut_short_is_an_error_too(tmp_path, suffix):
     whole = COMPRESSORS[suffix](lines(0, 100))
     path = tmp_path / f"a.jsonl{suffix}"
@@ -87,7 +92,7 @@ def test_a_zstd_stream_without_checksum_or_size_cut_short_is_an_error(tmp_path):
         read(path)
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_rubbish_after_a_stream_is_an_error_and_padding_is_not(tmp_path, plain, suffix):
     whole = COMPRESSORS[suffix](lines(0, 3000))
     path = tmp_path / f"a.jsonl{suffix}"
@@ -98,13 +103,35 @@ def test_rubbish_after_a_stream_is_an_error_and_padding_is_not(tmp_path, plain, 
         read(path)
 
 
-def test_a_damaged_gzip_stream_is_an_error(tmp_path):
-    whole = bytearray(gzip.compress(lines(0, 3000)))
-    whole[-5] ^= 1
-    path = tmp_path / "a.jsonl.gz"
+@pytest.mark.parametrize(("suffix", "place"), [(".gz", -5), (".bz2", -5), (".xz", -5), (".xz", 100), (".bz2", 100)])
+def test_a_damaged_stream_is_an_error(tmp_path, suffix, place):
+    whole = bytearray(COMPRESSORS[suffix](lines(0, 3000)))
+    whole[place] ^= 1
+    path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(whole)
     with pytest.raises(InputError, match=f"cannot read {path}"):
         read(path)
+
+
+@pytest.mark.parametrize("suffix", [".bz2", ".xz"])
+def test_what_expands_without_measure_is_expanded_step_by_step(tmp_path, suffix):
+    path = tmp_path / f"a.jsonl{suffix}"
+    path.write_bytes(COMPRESSORS[suffix](b" " * (200 << 20)))
+    assert path.stat().st_size < 50_000
+    account = Account()
+    tracemalloc.start()
+    try:
+        assert sum(map(len, read_chunks(str(path), account))) == 200 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_text_that_begins_like_a_bzip2_stream_is_text(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"BZh91 is no stream")
+    assert b"".join(read_chunks(str(path), account := Account())) == b"BZh91 is no stream"
+    assert account.notes == {}
 
 
 def test_a_zstd_file_may_open_with_a_skippable_frame(tmp_path):
@@ -124,7 +151,8 @@ def test_a_zstd_file_with_a_wide_window_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "suffix"), [("a.jsonl.gz", ""), ("a.jsonl.zst", ""), ("a.jsonl", ".gz"), ("a.jsonl.gz", ".zst")]
+    ("name", "suffix"),
+    [("a.jsonl.gz", ""), ("a.jsonl.zst", ""), ("a.jsonl", ".gz"), ("a.jsonl.gz", ".zst"), ("a.jsonl.xz", ".bz2")],
 )
 def test_content_decides_and_a_wrong_name_is_noted(tmp_path, plain, name, suffix):
     data = lines(0, 3000)
@@ -144,7 +172,7 @@ def test_a_file_of_no_bytes_is_an_empty_file(tmp_path, name):
     assert account.notes == {"empty_files": 1}
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_stream_of_no_bytes_is_an_empty_file(tmp_path, suffix):
     path = tmp_path / f"a.jsonl{suffix}"
     path.write_bytes(COMPRESSORS[suffix](b""))

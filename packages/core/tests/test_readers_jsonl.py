@@ -164,9 +164,18 @@ def test_surrogates_encoded_as_bytes_are_invalid_utf8(write):
     assert outcome.rejected == [(1, "invalid_utf8")]
 
 
-def test_a_utf16_file_is_refused_by_name(write):
-    path = write('{"text":"a"}\n'.encode("utf-16"))
-    with pytest.raises(InputError, match=rf"{path} is UTF-16; convert"):
+@pytest.mark.parametrize(
+    ("encoding", "mark", "name"),
+    [
+        ("utf-16-le", b"\xff\xfe", "UTF-16"),
+        ("utf-16-be", b"\xfe\xff", "UTF-16"),
+        ("utf-32-le", b"\xff\xfe\0\0", "UTF-32"),
+        ("utf-32-be", b"\0\0\xfe\xff", "UTF-32"),
+    ],
+)
+def test_a_file_in_another_encoding_is_refused_by_its_name(write, encoding, mark, name):
+    path = write(mark + '{"text":"a"}\n'.encode(encoding))
+    with pytest.raises(InputError, match=rf"{path} is {name}; convert it to UTF-8 \(iconv -f {name} "):
         read(path)
 
 

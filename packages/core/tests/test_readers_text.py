@@ -1,12 +1,18 @@
-"""Plain text and source code: one document a file, its bytes untouched."""
+"""Plain text and source code: one document a file, its bytes untouched; or a line or a part each, if one says so."""
 
 import gzip
+import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import read as read_as
 
-from tokenmill_core.documents import Account
-from tokenmill_core.errors import InputError
+from tokenmill_core.config import validate_config
+from tokenmill_core.documents import MAX_BATCH_BYTES, Account
+from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.readers import Format, Piece, ReadOptions, read_piece, read_pieces
+from tokenmill_core.readers.lines import split
 
 
 def piece(path, format=Format.TEXT):
@@ -71,3 +77,83 @@ def test_small_files_share_batches_and_keep_their_names(tmp_path):
     assert batches[0].column("file").to_pylist() == [f"set/{path.name}" for path in paths]
     assert batches[0].column("text").to_pylist() == [path.read_text() for path in paths]
     assert account.documents == 200
+
+
+def test_a_line_is_a_document_if_one_says_so(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\n  two \n\xff\n \t\nth\rree\n\xe3\x80\x80\nla\0st")
+    outcome = read_as(path, Format.TEXT, text_unit="line", carry=("url",))
+    assert list(zip(outcome.places, outcome.texts, strict=True)) == [
+        (1, "one"),
+        (3, "  two "),
+        (6, "th\rree"),
+        (8, "la\ufffdst"),
+    ]
+    assert outcome.column("url") == [None] * 4
+    assert outcome.rejected == [(4, "invalid_utf8"), (7, "blank_text")]
+    assert outcome.account.notes == {"blank_lines": 2, "byte_order_marks": 1, "repaired_characters": 1}
+
+
+def test_source_code_is_never_cut(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("a\nb\n")
+    assert read_as(path, Format.SOURCE, text_unit="line").texts == ["a\nb\n"]
+
+
+def test_parts_between_separators_are_documents_if_one_says_so(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"one\n<|end|>\ntwo\r\n\n<|end|>\n<|end|>b\xff<|end|>three<|end|>")
+    outcome = read_as(path, Format.TEXT, text_unit="separator", separator="<|end|>")
+    assert list(zip(outcome.places, outcome.texts, strict=True)) == [(1, "one\n"), (2, "\ntwo\r\n\n"), (5, "three")]
+    assert outcome.rejected == [(4, "invalid_utf8")]
+    assert outcome.account.notes == {"blank_parts": 1}
+
+
+@pytest.mark.parametrize("unit", [{"text_unit": "line"}, {"text_unit": "separator", "separator": "\n\n"}])
+@pytest.mark.parametrize(("encoding", "name"), [("utf-16", "UTF-16"), ("utf-32", "UTF-32")])
+def test_files_to_be_cut_that_are_no_utf8_are_refused_by_name(tmp_path, unit, encoding, name):
+    path = tmp_path / "a.txt"
+    path.write_bytes("some text".encode(encoding))
+    with pytest.raises(InputError, match=f"a.txt is {name}; convert it"):
+        read_as(path, Format.TEXT, **unit)
+
+
+@given(
+    st.binary(max_size=60).map(lambda b: bytes(x % 3 + 97 for x in b)), st.sampled_from([b"a", b"ab", b"aab", b"aa"])
+)
+def test_how_a_stream_is_chunked_does_not_matter(content, separator):
+    expected = content.split(separator)
+    expected = expected if expected[-1] else expected[:-1]
+    for size in range(1, 8):
+        chunks = [content[i : i + size] for i in range(0, len(content), size)]
+        assert list(split(chunks, separator)) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"text_unit": "separator"}, "text_unit is 'separator' and there is none; give it with --separator"),
+        ({"text_unit": "separator", "separator": ""}, "there is none"),
+        ({"separator": "x"}, "separator is 'x', but text_unit is 'document'"),
+        ({"text_unit": "word"}, "text_unit"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        validate_config(ReadOptions, settings, "settings")
+
+
+@pytest.mark.parametrize("unit", [{"text_unit": "line"}, {"text_unit": "separator", "separator": "\n"}])
+def test_memory_is_bounded_by_the_batch_not_the_file(tmp_path, unit):
+    path = tmp_path / "a.txt.gz"
+    line = b"x" * (1 << 20) + b"\n"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(120):
+            file.write(line)
+    tracemalloc.start()
+    try:
+        rows = sum(batch.num_rows for batch in read_piece(piece(path), ReadOptions(**unit), Account()))
+        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_BATCH_BYTES
+    finally:
+        tracemalloc.stop()
+    assert rows == 120

@@ -106,7 +106,7 @@ def test_an_absolute_place_stays():
 
 
 def test_a_name_that_is_not_utf8_can_be_written_down(tmp_path):
-    assert storage.relative_to(str(tmp_path / "a\udcff"), str(tmp_path)) == "a\ufffd"
+    assert storage.relative_to(str(tmp_path / "a\udcff"), str(tmp_path)) == r"a\xff"
 
 
 @pytest.mark.parametrize("relative", ["x/../../y", "../y"])

@@ -1,9 +1,11 @@
 """Verification: every problem, named."""
 
+import os
 import re
 
 import pytest
 
+from tokenmill_core.lineage import trace_lineage
 from tokenmill_core.manifest_io import load_manifest
 from tokenmill_core.verify import find_problems
 
@@ -70,3 +72,18 @@ def test_an_input_that_is_now_another_is_named(chain, make):
     make("first", min_letters=4)
     (problem,) = find_problems(load_manifest(str(chain)), inputs=True)
     assert "was made from documents 'letters' with digest" in problem
+
+
+def test_raw_files_are_found_again_whatever_bytes_their_names_have(make, raw, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    raw.rename(folder)
+    for name in (b"n\xffa.txt", b"n\xfeb.txt", rb"literal \xe9.txt"):
+        (folder / os.fsdecode(name)).write_text("alpha\n")
+    loaded = make("out", inputs=[str(folder)]).loaded
+    assert find_problems(loaded, inputs=True) == []
+    assert [node.problem for node in trace_lineage(loaded).inputs] == [""]
+    (folder / os.fsdecode(b"n\xffa.txt")).write_text("changed\n")
+    (folder / os.fsdecode(b"n\xfeb.txt")).unlink()
+    first, second = sorted(find_problems(loaded, inputs=True), key=lambda problem: "missing" in problem)
+    assert os.fsdecode(b"n\xffa.txt: the content changed") in first
+    assert os.fsdecode(b"n\xfeb.txt: missing") in second

@@ -28,7 +28,7 @@ class Cleaned:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """The documents of all parts, in order."""
-        parts = [entry.path for entry in self.manifest.files if entry.path.endswith(".parquet")]
+        parts = [entry.path for entry in self.manifest.files if entry.documents is not None]
         return [row for part in parts for row in pq.read_table(self.folder / part).to_pylist()]
 
     @property

@@ -21,10 +21,11 @@ from tokenmill_core.errors import InputError
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest_io import load_manifest, verify_files
 from tokenmill_corpus import STAGE, CleanConfig
-from tokenmill_corpus.filters import NativeFilter
+from tokenmill_corpus.filters.gopher_repetition import GopherRepetition
 
 Clean = Callable[..., Any]
 Write = Callable[..., Path]
+NO_REPETITION = {"gopher_repetition": {"enabled": False}}
 TEN_WORDS = "the quick brown fox jumps over the lazy dog"
 
 
@@ -74,7 +75,7 @@ def test_paragraphs_in_scripts_of_all_kinds_are_neither_short_nor_duplicates(cle
         "emoji": "one two three four five six seven eight nine 👨‍👩‍👧‍👦 {}",
     }
     texts = ["\n\n".join(line.format(i * 10 + p) for p in range(5)) for line in languages.values() for i in range(5)]
-    assert clean(write_jsonl("a.jsonl", texts)).texts == texts
+    assert clean(write_jsonl("a.jsonl", texts), filter=NO_REPETITION).texts == texts
 
 
 def test_a_duplicate_goes_wherever_the_first_one_was(clean: Clean, write_jsonl: Write, many_tasks: None) -> None:
@@ -99,14 +100,14 @@ def test_a_duplicate_goes_wherever_the_first_one_was(clean: Clean, write_jsonl: 
 def test_duplicates_go_from_every_batch_of_a_large_file(clean: Clean, write_jsonl: Write) -> None:
     """More rows than a batch holds, the duplicates in all of them."""
     rows = [{"id": i, "text": f"text {i - i % 3}"} for i in range(140_000)]
-    result = clean(write_jsonl("a.jsonl", rows), filter={"min_words": 1})
+    result = clean(write_jsonl("a.jsonl", rows), filter={"length": {"min_words": 1}})
     assert [int(row["id"]) for row in result.rows] == list(range(0, 140_000, 3))
     assert result.ledger["exact_duplicate"][0] == 140_000 - len(result.rows)
 
 
 def test_without_dedup_duplicates_stay(clean: Clean, write_jsonl: Write) -> None:
     texts = [ten_words(1)] * 3
-    result = clean(write_jsonl("a.jsonl", texts), dedup="none")
+    result = clean(write_jsonl("a.jsonl", texts), dedup={"exact": "none"})
     assert result.texts == texts
     assert result.ledger == {}
 
@@ -114,18 +115,22 @@ def test_without_dedup_duplicates_stay(clean: Clean, write_jsonl: Write) -> None
 def test_documents_that_a_rule_drops_do_not_make_duplicates_of_others(clean: Clean, write_jsonl: Write) -> None:
     """Only survivors are compared, so the reason is the rule's, each time."""
     result = clean(write_jsonl("a.jsonl", ["short", "short", ten_words(1)]))
-    assert result.ledger == {"min_words": (2, 10)}
+    assert result.ledger == {"length.min_words": (2, 10)}
 
 
 def test_nothing_left_is_a_dataset_of_nothing(clean: Clean, write_jsonl: Write) -> None:
     result = clean(write_jsonl("a.jsonl", ["too short", ""]))
     assert result.rows == []
     assert result.manifest.counts.documents == 0
-    assert result.ledger == {"min_words": (1, 9), "empty_text": (1, len(b'{"text":""}'))}
+    assert result.ledger == {"length.min_words": (1, 9), "empty_text": (1, len(b'{"text":""}'))}
     again = clean(result.folder, out="again")
     assert (again.rows, again.manifest.counts.input_documents) == ([], 0)
 
 
+MIN_WORDS, DUPLICATE_LINES = "length.min_words", "gopher_repetition.max_duplicate_line_ratio"
+LINES_ALONE = {"enabled": True} | {
+    name: 100.0 for name in GopherRepetition.model_fields if name not in ("enabled", "max_duplicate_line_ratio")
+}
 TEXT_POOL = [
     "short",
     "",
@@ -175,13 +180,13 @@ def expected_of_line(line: bytes, min_words: int) -> str | None:
         )
     words = len(text) if text.startswith("語") else len(text.split())
     if words < min_words:
-        return "min_words"
+        return MIN_WORDS
     lines = [part for part in text.split("\n") if part]
-    return "max_duplicate_line_ratio" if (len(lines) - len(set(lines))) / len(lines) > 0.3 else None
+    return DUPLICATE_LINES if (len(lines) - len(set(lines))) / len(lines) > 0.3 else None
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(corpus=CORPORA, min_words=st.sampled_from([0, 1, 2, 10, 11]), dedup=st.sampled_from(["exact", "none"]))
+@given(corpus=CORPORA, min_words=st.sampled_from([0, 1, 2, 10, 11]), dedup=st.sampled_from(["document", "none"]))
 def test_what_came_in_is_what_stayed_and_the_ledger(
     clean: Clean,
     write_jsonl: Write,
@@ -195,8 +200,14 @@ def test_what_came_in_is_what_stayed_and_the_ledger(
     for number, lines in enumerate(corpus):
         # Without one object that has the field, the file is refused as a whole.
         write_jsonl(f"{folder}/{number}.jsonl", [*lines, orjson.dumps({"text": ten_words(100 + number)})])
-    result = clean(tmp_path / folder, out=f"{folder}-clean", dedup=dedup, filter={"min_words": min_words})
-    kept, ledger, total = expected_outcome(tmp_path / folder, min_words, dedup == "exact")
+    result = clean(
+        tmp_path / folder,
+        out=f"{folder}-clean",
+        profile="none",
+        dedup={"exact": dedup},
+        filter={"length": {"enabled": True, "min_words": min_words}, "gopher_repetition": LINES_ALONE},
+    )
+    kept, ledger, total = expected_outcome(tmp_path / folder, min_words, dedup == "document")
     assert result.texts == kept
     assert result.ledger == ledger
     counts = result.manifest.counts
@@ -204,7 +215,7 @@ def test_what_came_in_is_what_stayed_and_the_ledger(
     assert counts.bytes == sum(len(text.encode()) for text in kept)
     assert counts.input_bytes == counts.bytes + sum(num_bytes for _, num_bytes in ledger.values())
     rejects = result.content.get("rejects.jsonl", b"").splitlines()
-    filters = ("min_words", "max_duplicate_line_ratio", "exact_duplicate")
+    filters = (MIN_WORDS, DUPLICATE_LINES, "exact_duplicate")
     assert len(rejects) == sum(count for reason, (count, _) in ledger.items() if reason not in filters)
 
 
@@ -218,7 +229,7 @@ def expected_outcome(folder: Path, min_words: int, dedup: bool) -> tuple[list[st
     lines = [line for path in sorted(folder.iterdir()) for line in path.read_bytes().split(b"\n") if line]
     for line in lines:
         reason = expected_of_line(line, min_words)
-        text = "" if reason not in (None, "min_words", "max_duplicate_line_ratio") else json.loads(line)["text"]
+        text = "" if reason not in (None, MIN_WORDS, DUPLICATE_LINES) else json.loads(line)["text"]
         text = text.replace("\0", "\ufffd")
         if reason is None and dedup and text in kept:
             reason = "exact_duplicate"
@@ -244,8 +255,8 @@ def test_workers_and_the_order_of_arguments_change_nothing(clean: Clean, write_j
 
 def test_cleaning_again_keeps_file_row_and_id(clean: Clean, write_jsonl: Write) -> None:
     raw = write_jsonl("raw.jsonl", [{"id": i, "text": f"{ten_words(i)} {'more ' * i}"} for i in range(8)])
-    once = clean(raw)
-    twice = clean(once.folder, out="twice", filter={"min_words": 14})
+    once = clean(raw, filter=NO_REPETITION)
+    twice = clean(once.folder, out="twice", filter=NO_REPETITION | {"length": {"min_words": 14}})
     assert twice.rows == once.rows[4:]
     assert [(row["id"], row["file"], row["row"]) for row in twice.rows] == [
         (str(i), "raw/raw.jsonl", i + 1) for i in range(4, 8)
@@ -270,7 +281,9 @@ def test_a_changed_threshold_builds_again_and_the_same_one_does_not(
     assert clean(raw).texts == [ten_words(1)]
 
     def build(min_words: int) -> bool:
-        stage = STAGE.build(CleanConfig(filter=NativeFilter(min_words=min_words)), [str(raw)], None)
+        stage = STAGE.build(
+            CleanConfig.model_validate({"filter": {"length": {"min_words": min_words}}}), [str(raw)], None
+        )
         return build_stage(stage, str(tmp_path / "clean"), LocalExecutor(1)).up_to_date
 
     assert build(10)

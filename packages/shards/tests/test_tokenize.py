@@ -180,7 +180,8 @@ def write_parquet(folder: Path, rows: list[dict[str, Any]]) -> None:
 def published(folder: Path) -> LoadedManifest[DocumentsManifest]:
     """A documents manifest for the Parquet file in `folder`."""
     num_bytes, sha256 = hash_file(str(folder / "part-00000.parquet"))
-    entry = FileEntry(path="part-00000.parquet", bytes=num_bytes, sha256=sha256)
+    documents = pq.read_metadata(folder / "part-00000.parquet").num_rows
+    entry = FileEntry(path="part-00000.parquet", bytes=num_bytes, sha256=sha256, documents=documents)
     stage = StageRef(name="clean", version=1)
     return publish(DocumentsManifest(name="docs", stage=stage, config={}, files=(entry,)), str(folder))
 

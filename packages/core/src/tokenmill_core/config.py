@@ -28,6 +28,15 @@ def load_config(model: type[C], path: str | None, overrides: Sequence[str] = ())
     return validate_config(model, values, path or "settings")
 
 
+def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `over`, section by section."""
+    merged = dict(base)
+    for name, value in over.items():
+        old = merged.get(name)
+        merged[name] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
 def read_toml(path: str) -> dict[str, Any]:
     """The TOML file at `path` as a dict."""
     if not storage.exists(path):
@@ -38,17 +47,20 @@ def read_toml(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
 
 
-def apply_override(values: dict[str, Any], override: str) -> None:
-    """Set one `a.b=value` in `values`. The value is read as TOML, and as a plain string where it is not TOML."""
+def apply_override(values: dict[str, Any], override: str, option: str = "--set") -> None:
+    """Set one `a.b=value` in `values`. The value is read as TOML, and as a plain string where it is not TOML.
+
+    `option` is what brought it, for messages.
+    """
     key, equals, text = override.partition("=")
     if not equals or not all(part.strip() for part in key.split(".")):
-        raise ConfigError(f"--set {override!r}: expected the form section.name=value")
+        raise ConfigError(f"{option} {override!r}: expected the form section.name=value")
     *sections, name = (part.strip() for part in key.split("."))
     table = values
     for section in sections:
         table = table.setdefault(section, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {override!r}: {section!r} is a value, not a section")
+            raise ConfigError(f"{option} {override!r}: {section!r} is a value, not a section")
     table[name] = parse_value(text)
 
 

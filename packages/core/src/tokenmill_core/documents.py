@@ -3,7 +3,7 @@
 Every reader yields record batches of `DOCUMENT_SCHEMA`; `file` and `row` lead back to the raw file.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -19,10 +19,19 @@ DOCUMENT_SCHEMA = pa.schema(
     ]
 )
 """`id`: the user's own id as text, or null. `file`: name of the raw file, `<input name>/<path below it>`.
-`row`: 1-based line of a text format, 1-based row of a Parquet file, 1 where the file is the document."""
+`row`: from 1; the line of a text format (a CSV row's first), the row of Parquet or Arrow, the record of a WARC file,
+the part of a text cut at a separator; 1 where the file is the document."""
 
 MAX_BATCH_BYTES = 16 << 20
 """A reader closes a batch when its text reaches this size; one larger document makes a batch of its own."""
+
+MAX_RAW_BYTES = 1 << 20
+"""How much of a rejected row is kept."""
+
+
+def document_schema(carry: Sequence[str] = ()) -> pa.Schema:
+    """`DOCUMENT_SCHEMA` followed by a nullable string column for each name of `carry`, in their order."""
+    return pa.schema([*DOCUMENT_SCHEMA, *(pa.field(name, pa.string()) for name in carry)])
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class Reject:
     row: int
     reason: str
     raw: bytes
-    """The row's first bytes, as they stand in the file."""
+    """The row as it stands in the file, or the first `MAX_RAW_BYTES` of it."""
     bytes: int
     """Bytes of the raw row, or of the text where it had one."""
 

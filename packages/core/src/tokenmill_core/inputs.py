@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 from fsspec.implementations.local import LocalFileSystem
 
 from tokenmill_core.errors import InputError
-from tokenmill_core.listing import ListedFile, has_magic, list_folder, list_glob, storable
+from tokenmill_core.listing import ListedFile, has_magic, list_folder, list_glob
 from tokenmill_core.manifest import sha256_of_json
-from tokenmill_core.readers.formats import FORMAT_OF_SUFFIX, Format, bare_name, format_of, split_name
-from tokenmill_core.storage import filesystem, hash_file, is_local, local_path, parent
+from tokenmill_core.readers.formats import FORMAT_OF_SUFFIX, Format, bare_name, format_of, is_of, split_name
+from tokenmill_core.saved_datasets import without_bookkeeping
+from tokenmill_core.storage import filesystem, hash_file, is_local, local_path, parent, storable
 
 _HASHING_THREADS = 4
 _SUFFIXES_SHOWN = 12
-_ROWS = {Format.JSONL, Format.PARQUET}
+_ROWS = {Format.JSONL, Format.PARQUET, Format.ARROW, Format.CSV, Format.TSV, Format.WARC}
 """Formats in which a file holds many documents."""
 
 logger = logging.getLogger("tokenmill")
@@ -49,7 +50,8 @@ class RawGroup:
     root: str
     files: tuple[RawFile, ...]
     notes: dict[str, int] = field(default_factory=dict)
-    """`duplicate_inputs`: files reached a second time; `skipped_suffix_.csv`: files whose suffix says no format."""
+    """`duplicate_inputs`: files reached a second time; `skipped_suffix_.csv`: files whose suffix says no format;
+    `skipped_bookkeeping_files`: files of saved datasets that hold no data."""
 
     @property
     def digest(self) -> str:
@@ -146,18 +148,19 @@ def _single_file(url: str, num_bytes: int, format: Format | None) -> RawGroup:
 
 
 def _folder(url: str, files: list[ListedFile], format: Format | None) -> RawGroup:
-    readable = [file for file in files if (found := format_of(file.name)) and format in (None, found)]
-    return _group(url, url, files, readable)
+    return _group(url, url, files, lambda file: is_of(file.name, format))
 
 
 def _glob(argument: str, url: str, format: Format | None) -> RawGroup:
     root, files = list_glob(url)
     if not files:
         raise InputError(f"no file matches {argument!r}")
-    return _group(argument, root, files, [file for file in files if format or format_of(file.name)])
+    return _group(argument, root, files, lambda file: bool(format or format_of(file.name)))
 
 
-def _group(argument: str, root: str, files: list[ListedFile], readable: list[ListedFile]) -> RawGroup:
+def _group(argument: str, root: str, found: list[ListedFile], wanted: Callable[[ListedFile], bool]) -> RawGroup:
+    files = without_bookkeeping(found)
+    readable = [file for file in files if wanted(file)]
     skipped = Counter(_suffix(file.name) for file in set(files) - set(readable))
     common = sorted(skipped.items(), key=lambda item: (-item[1], item[0]))
     seen = ", ".join(f"{_spoken(suffix)} ({count})" for suffix, count in common[:_SUFFIXES_SHOWN])
@@ -178,7 +181,8 @@ def _group(argument: str, root: str, files: list[ListedFile], readable: list[Lis
         name=storable(root.rstrip("/").rsplit("/", 1)[-1]) or "root",
         root=root,
         files=tuple(RawFile(file.url, file.name, file.bytes) for file in readable),
-        notes={f"skipped_suffix_{suffix}": count for suffix, count in sorted(skipped.items())},
+        notes={f"skipped_suffix_{suffix}": count for suffix, count in sorted(skipped.items())}
+        | ({"skipped_bookkeeping_files": len(found) - len(files)} if len(found) > len(files) else {}),
     )
 
 

@@ -71,7 +71,7 @@ def _raw_node(loaded: LoadedManifest[Any], index: int, ref: InputRef) -> Node:
 
 def raw_url(root: str, row: dict[str, Any]) -> str:
     """Where a raw file of an input lay, given a row of `read_raw_files` and the input's place."""
-    return storage.join(root, row["path"])
+    return storage.as_stored(storage.join(root, row["path"]))
 
 
 def read_raw_files(loaded: LoadedManifest[Any]) -> list[dict[str, Any]]:

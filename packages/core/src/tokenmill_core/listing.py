@@ -15,7 +15,7 @@ import orjson
 
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import MANIFEST_NAME
-from tokenmill_core.storage import filesystem, is_local
+from tokenmill_core.storage import filesystem, is_local, storable
 
 SKIPPED_FOLDERS = frozenset({".git", ".hg", ".svn", ".work", "__pycache__"})
 WORK_FOLDER = ".work"
@@ -181,8 +181,3 @@ def _is_our_manifest(path: str) -> bool:
     except (OSError, orjson.JSONDecodeError):
         return False
     return isinstance(content, dict) and {"kind", "schema_version", "digest"} <= content.keys()
-
-
-def storable(name: str) -> str:
-    """`name` as valid UTF-8: file systems allow any bytes, manifests do not."""
-    return os.fsencode(name).decode("utf-8", "replace")

@@ -8,7 +8,9 @@ from tokenmill_core.errors import InputError
 from tokenmill_core.inputs import RawFile, RawGroup
 from tokenmill_core.manifest import FileEntry
 from tokenmill_core.readers.formats import Format, format_of
-from tokenmill_core.readers.options import ReadOptions
+from tokenmill_core.readers.jsonl import check_text_field
+from tokenmill_core.readers.line_ranges import is_compressed, line_ranges
+from tokenmill_core.readers.options import ReadOptions, TextUnit
 from tokenmill_core.readers.parquet import row_group_bytes
 from tokenmill_core.readers.piece import Piece
 
@@ -19,21 +21,23 @@ TARGET_BYTES = 64 << 20
 
 
 def plan_pieces(groups: Sequence[RawGroup], options: ReadOptions, target_bytes: int = TARGET_BYTES) -> list[Piece]:
-    """All files of `groups`, in order; Parquet files larger than `target_bytes` cut between row groups.
+    """All files of `groups`, in order; those larger than `target_bytes` cut if they can be.
+
+    Parquet is cut between row groups; uncompressed JSON Lines, and plain text with a document a line, between lines.
 
     Raises:
-        InputError: a file whose suffix says no format, or a large Parquet file whose footer cannot be read.
+        InputError: a file whose suffix says no format; of a file to be cut, what reading it whole would raise.
     """
     return [
         piece
         for group in groups
         for file in group.files
-        for piece in _cut(_piece_of(group, file, options), target_bytes)
+        for piece in _cut(_piece_of(group, file, options), options, target_bytes)
     ]
 
 
 def plan_documents(folder: str, files: Sequence[FileEntry], target_bytes: int = TARGET_BYTES) -> list[Piece]:
-    """The Parquet files of a documents manifest that lies in `folder`, in order, cut as `plan_pieces` does.
+    """The files of a documents manifest in `folder` that hold documents, in order, cut as `plan_pieces` does.
 
     Raises:
         VerificationError: a file leads out of the folder.
@@ -42,8 +46,8 @@ def plan_documents(folder: str, files: Sequence[FileEntry], target_bytes: int = 
     return [
         piece
         for entry in files
-        if format_of(entry.path) is Format.PARQUET
-        for piece in _cut(_piece_of_entry(folder, entry), target_bytes)
+        if entry.documents is not None
+        for piece in _cut_parquet(_piece_of_entry(folder, entry), target_bytes)
     ]
 
 
@@ -64,9 +68,33 @@ def _piece_of_entry(folder: str, entry: FileEntry) -> Piece:
     return Piece(url=url, name=entry.path, format=Format.PARQUET, bytes=entry.bytes, documents=True)
 
 
-def _cut(piece: Piece, target_bytes: int) -> Iterator[Piece]:
+def _cut(piece: Piece, options: ReadOptions, target_bytes: int) -> Iterator[Piece]:
+    if piece.format is Format.PARQUET:
+        yield from _cut_parquet(piece, target_bytes)
+    elif piece.bytes > target_bytes and _has_lines(piece, options) and not is_compressed(piece.url):
+        yield from _cut_lines(piece, options, target_bytes)
+    else:
+        yield piece
+
+
+def _has_lines(piece: Piece, options: ReadOptions) -> bool:
+    """Whether each line stands for itself."""
+    by_line = options.text_unit is TextUnit.LINE
+    return piece.format is Format.JSONL or (piece.format is Format.TEXT and by_line)
+
+
+def _cut_lines(piece: Piece, options: ReadOptions, target_bytes: int) -> Iterator[Piece]:
+    if piece.format is Format.JSONL:
+        # Whether no object of the file has the field, no range of it can tell.
+        check_text_field(piece, options)
+    for lines in line_ranges(piece.url, target_bytes):
+        size = lines.stop - lines.start
+        yield replace(piece, bytes=size, byte_range=(lines.start, lines.stop), first_row=lines.first_row)
+
+
+def _cut_parquet(piece: Piece, target_bytes: int) -> Iterator[Piece]:
     """`piece` itself, or runs of its row groups of about `target_bytes` each."""
-    if piece.format is not Format.PARQUET or piece.bytes <= target_bytes:
+    if piece.bytes <= target_bytes:
         yield piece
         return
     row_groups = row_group_bytes(piece.url)

@@ -104,17 +104,33 @@ class _Plan:
 def _plan(path: str, name: str, step: Step, outs: Mapping[str, str]) -> _Plan:
     where, base = f"{path}: steps.{name}", storage.parent(path)
     kind = stage_type(step.stage, f"{where}.stage")
-    settings = {
-        key: _resolve_path(value, outs, base, f"{where}.config.{key}")
-        if key in kind.path_settings
-        else _resolve(value, outs)
-        for key, value in step.config.items()
-    }
+    settings = _resolve_settings(step.config, kind.path_settings, outs, base, f"{where}.config")
     return _Plan(
         type=kind,
         config=validate_config(kind.config, settings, f"{where}.config"),
         inputs=[_resolve_input(argument, kind, outs, base, f"{where}.inputs") for argument in step.inputs],
     )
+
+
+def _resolve_settings(
+    settings: Mapping[str, Any], paths: Sequence[str], outs: Mapping[str, str], base: str, where: str
+) -> dict[str, Any]:
+    """Settings with `@name` resolved; those that `paths` names, as `section.name`, are paths relative to `base`."""
+    resolved: dict[str, Any] = {}
+    for key, value in settings.items():
+        below = [path.removeprefix(f"{key}.") for path in paths if path.startswith(f"{key}.")]
+        if isinstance(value, Mapping):
+            resolved[key] = _resolve_settings(value, below, outs, base, f"{where}.{key}")
+        elif key in paths:
+            resolved[key] = _resolve_path(value, outs, base, f"{where}.{key}")
+        elif below and isinstance(value, list | tuple):
+            resolved[key] = [
+                _resolve_settings(item, below, outs, base, f"{where}.{key}") if isinstance(item, Mapping) else item
+                for item in value
+            ]
+        else:
+            resolved[key] = _resolve(value, outs)
+    return resolved
 
 
 def _outputs(path: str, recipe: Recipe) -> dict[str, str]:
@@ -151,6 +167,8 @@ def _resolve_input(argument: str, kind: StageType, outs: Mapping[str, str], base
 
 
 def _resolve_path(value: Any, outs: Mapping[str, str], base: str, where: str) -> Any:
+    if isinstance(value, list | tuple):
+        return [_resolve_path(child, outs, base, where) for child in value]
     if not isinstance(value, str):
         return value  # the setting's own type says what is wrong with it
     match = _IN_INPUT.fullmatch(value)

@@ -14,19 +14,16 @@ from tokenmill_core.stage import Work
 from tokenmill_core.storage import HashingWriter
 
 REJECTS_NAME = "rejects.jsonl"
-MAX_RAW_BYTES = 1000
-"""How much of a rejected row is kept."""
 
 
 def encode_reject(reject: Reject) -> bytes:
-    """One line of `rejects.jsonl`: file, row, reason, bytes, and the row's beginning as text or base64."""
-    raw = reject.raw
-    head = raw if len(raw) <= MAX_RAW_BYTES else _whole_characters(raw[:MAX_RAW_BYTES])
+    """One line of `rejects.jsonl`: file, row, reason, bytes, and the row as text, or base64 where it is no UTF-8."""
+    raw = reject.raw if len(reject.raw) == reject.bytes else _whole_characters(reject.raw)
     row = {"file": reject.file, "row": reject.row, "reason": reject.reason, "bytes": reject.bytes}
     try:
-        row["raw"] = head.decode("utf-8")
+        row["raw"] = raw.decode("utf-8")
     except UnicodeDecodeError:
-        row["raw_base64"] = base64.b64encode(head).decode("ascii")
+        row["raw_base64"] = base64.b64encode(raw).decode("ascii")
     return orjson.dumps(row) + b"\n"
 
 

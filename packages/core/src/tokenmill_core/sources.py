@@ -1,13 +1,11 @@
 """Documents for a stage, whether its inputs are raw files or documents manifests: tasks, and the batches of a task."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
 from tokenmill_core.documents import Account
 from tokenmill_core.manifest import DocumentsManifest
-from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.pieces import group_pieces, plan_documents, plan_pieces
 from tokenmill_core.readers import Piece, ReadOptions, read_pieces
 from tokenmill_core.stage import Inputs, Task
@@ -18,12 +16,8 @@ def plan_inputs(inputs: Inputs, options: ReadOptions) -> list[Piece]:
     pieces = plan_pieces(inputs.raw, options)
     for loaded in inputs.manifests:
         if isinstance(loaded.manifest, DocumentsManifest):
-            pieces += plan_documents(loaded.folder, _part_files(loaded))
+            pieces += plan_documents(loaded.folder, loaded.manifest.files)
     return pieces
-
-
-def _part_files(loaded: LoadedManifest[Any]) -> list[Any]:
-    return [entry for entry in loaded.manifest.files if entry.path.endswith(".parquet")]
 
 
 def document_tasks(inputs: Inputs, options: ReadOptions) -> list[Task]:

@@ -78,6 +78,10 @@ class Work:
         """Whether the task is done."""
         return self.report_path(phase, index).exists()
 
+    def report(self, phase: str, index: int) -> Report:
+        """The report of a finished task."""
+        return Report.model_validate(orjson.loads(self.report_path(phase, index).read_bytes()))
+
     def reports(self, phase: str) -> list[Report]:
         """The reports of a finished phase, in the order of its tasks."""
         paths = sorted((self.folder / phase / "reports").glob("*.json"))
@@ -136,8 +140,12 @@ def resolve_inputs(
     kind: type[ManifestBase],
     *,
     format: Format | None = None,
+    hashing: bool = True,
 ) -> Inputs:
-    """INPUT arguments as manifests of `kind` and hashed groups of raw files, in an order of their own."""
+    """INPUT arguments as manifests of `kind` and groups of raw files, in an order of their own.
+
+    A stage is built from hashed files; without `hashing` they are only found, to be looked at.
+    """
     if not arguments:
         raise InputError("no INPUT given: name a file, folder, glob, URL or manifest")
     from_manifests = [argument for argument in arguments if is_manifest(argument)]
@@ -146,13 +154,16 @@ def resolve_inputs(
     if len(manifests) < len(loaded):
         _LOG.warning("a dataset is given more than once and read once: %s", ", ".join(from_manifests))
     raw = [argument for argument in arguments if argument not in from_manifests]
-    groups = _hashed(expand_inputs(raw, format=format)) if raw else []
+    groups = expand_inputs(raw, format=format) if raw else []
+    groups = _hashed(groups) if hashing else groups
     _refuse_shared_names(groups, list(manifests.values()))
     ordered = sorted(manifests.values(), key=lambda loaded: (loaded.manifest.name, loaded.manifest.digest))
     return Inputs(raw=tuple(groups), manifests=tuple(ordered))
 
 
 def _hashed(groups: Sequence[RawGroup]) -> list[RawGroup]:
+    if not groups:
+        return []
     with ProgressBar("hashing inputs", sum(file.bytes for group in groups for file in group.files)) as bar:
         return [hash_group(group, bar.advance) for group in groups]
 
@@ -236,7 +247,8 @@ class StageType:
     suffix: str = ""
     """Ending of the default output: none for a folder, `.json` for a manifest that stands alone."""
     path_settings: tuple[str, ...] = ()
-    """Settings that are paths: in a recipe they are relative to it, as its inputs are."""
+    """Settings that are paths, as `section.name`, or lists of them: in a recipe they are relative to it, as its inputs
+    are."""
     named_inputs: bool = False
     """Whether INPUT arguments have the form NAME=PATH."""
 

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import posixpath
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from fsspec.implementations.local import LocalFileSystem
 from tokenmill_core.errors import InputError, VerificationError
 
 CHUNK_BYTES = 1 << 20
+_ESCAPED_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -50,18 +52,34 @@ def parent(url: str) -> str:
 def relative_to(url: str, base: str) -> str:
     """`url` as seen from folder `base`, so that both can move together; `url` itself where either is remote.
 
-    File systems allow names that are not UTF-8, manifests do not: what is not is replaced.
+    The path is `storable`.
     """
     if is_local(url) and is_local(base):
         url = os.path.relpath(local_path(url), local_path(base)).replace(os.sep, "/")
-    return os.fsencode(url).decode("utf-8", "replace")
+    return storable(url)
 
 
 def from_relative(relative: str, base: str) -> str:
     """The inverse of `relative_to`."""
-    if "://" in relative or os.path.isabs(relative):
+    if "://" in relative:
         return relative
-    return os.path.normpath(os.path.join(local_path(base), relative)) if is_local(base) else join(base, relative)
+    if os.path.isabs(relative):
+        return as_stored(relative)
+    if not is_local(base):
+        return join(base, relative)
+    return as_stored(os.path.normpath(os.path.join(local_path(base), relative)))
+
+
+def storable(name: str) -> str:
+    """`name` as valid UTF-8: file systems allow any bytes, manifests do not. A byte that is none becomes `\\xNN`."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def as_stored(url: str) -> str:
+    """The inverse of `storable`: where nothing lies at a local path as written, each `\\xNN` in it is a byte."""
+    if "\\x" not in url or not is_local(url) or exists(url):
+        return url
+    return os.fsdecode(_ESCAPED_BYTE.sub(lambda escape: bytes([int(escape[1], 16)]), os.fsencode(url)))
 
 
 def exists(url: str) -> bool:
@@ -140,8 +158,8 @@ def copy_file(url: str, target: Path) -> tuple[int, str]:
     return writer.bytes, writer.sha256
 
 
-class HashingWriter:
-    """A local file that is hashed while it is written and takes its name only when closed without an error.
+class AtomicWriter:
+    """A local file that takes its name only when closed without an error.
 
     As a context manager: leaving it by an exception removes what was written.
     """
@@ -149,7 +167,6 @@ class HashingWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = 0
-        self._digest = hashlib.sha256()
         self._temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self._temporary.open("wb")
@@ -157,7 +174,6 @@ class HashingWriter:
     def write(self, data: bytes | memoryview) -> int:
         """Append `data`; the number of bytes written."""
         view = memoryview(data).cast("B")
-        self._digest.update(view)
         try:
             self._file.write(view)
         except OSError as error:
@@ -177,11 +193,6 @@ class HashingWriter:
     def closed(self) -> bool:
         """Whether the file is closed."""
         return self._file.closed
-
-    @property
-    def sha256(self) -> str:
-        """Hex digest of what has been written so far."""
-        return self._digest.hexdigest()
 
     def close(self) -> None:
         """Flush to disk and give the file its name. Closing twice does nothing."""
@@ -213,3 +224,21 @@ class HashingWriter:
             self.close()
         else:
             self.abandon()
+
+
+class HashingWriter(AtomicWriter):
+    """The same, hashed while it is written: for files that a manifest vouches for."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._digest = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append `data`; the number of bytes written."""
+        self._digest.update(data)
+        return super().write(data)
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of what has been written so far."""
+        return self._digest.hexdigest()

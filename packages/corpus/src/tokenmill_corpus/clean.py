@@ -1,54 +1,38 @@
 """The `clean` stage: raw files or documents ─▶ clean documents.
 
-    filter   read ─▶ measure ─▶ rules ─▶ survivors (Arrow) and their digests, a task a group of files
-    dedup    all digests ─▶ which survivors are the first of their text
-    write    survivors that stay ─▶ part-NNNNN.parquet (zstd)
+    filter   read ─▶ families of rules ─▶ survivors (Arrow) and their sketches, a task a group of files
+    …        the phases of deduplication, over sketches and survivors: see `dedup`
+    write    survivors that stay ─▶ part-NNNNN.parquet (zstd), and with a full ledger dropped-NNNNN.parquet
 
-In = kept + dropped, in documents and in bytes, for each task and so for the whole.
+In = kept + dropped, in documents and in bytes, for each task and so for the whole. The documents of `against` take part
+in deduplication, always win, and are never written.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
-from pydantic import Field
 
-from tokenmill_core.documents import DOCUMENT_SCHEMA, Account, merge_ledgers
-from tokenmill_core.manifest import Counts, DocumentsManifest, FileEntry, Frozen, LedgerRow, ManifestBase
-from tokenmill_core.readers import ReadOptions
+from tokenmill_core.documents import Account
+from tokenmill_core.manifest import Counts, DocumentsManifest, FileEntry, ManifestBase
 from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
-from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
+from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
 from tokenmill_core.storage import HashingWriter
-from tokenmill_corpus.dedup import DIGEST_DTYPE, Digests, first_occurrences, text_digests
-from tokenmill_corpus.filters import NativeFilter, Verdict
-from tokenmill_corpus.measures import measure
-from tokenmill_corpus.text_buffers import text_buffers
-
-
-class Dedup(StrEnum):
-    """How duplicates are found."""
-
-    NONE = "none"
-    EXACT = "exact"
-
-
-class CleanConfig(Frozen):
-    """Settings of `prep clean`."""
-
-    reader: ReadOptions = ReadOptions()
-    filter: NativeFilter = NativeFilter()
-    dedup: Dedup = Dedup.EXACT
-    """`exact`: of documents with the same text the first stays; `none`."""
-    compression_level: int = Field(default=3, ge=1, le=22)
-    """zstd level of the Parquet files."""
+from tokenmill_corpus.config import CleanConfig, Ledger
+from tokenmill_corpus.dedup import Sketch, cut_phases, dedup_phases, dedup_report, sketch
+from tokenmill_corpus.documents import Documents
+from tokenmill_corpus.dropped import DroppedRows
+from tokenmill_corpus.filters import Judge
+from tokenmill_corpus.filters.blocklist import LISTS
+from tokenmill_corpus.inputs import CleanInputs, recorded_config, resolve_clean_inputs
+from tokenmill_corpus.remaining import Remaining
+from tokenmill_corpus.survivors import FILTER, SurvivorsWriter
 
 
 @dataclass(frozen=True)
@@ -56,18 +40,21 @@ class CleanStage(Stage):
     """See the module's docstring."""
 
     name: ClassVar[str] = "clean"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tools: ClassVar[tuple[str, ...]] = ("tokenmill-corpus", "pyarrow")
 
     config: CleanConfig
     inputs: Inputs
     dataset_name: str
+    resolved: CleanInputs
+    """The inputs by what they are for, and the families with their files."""
 
     def phases(self) -> Sequence[Phase]:
         """Filter, dedup, write."""
         return (
-            Phase("filter", self.plan_filter, self.run_filter),
-            Phase("dedup", self.plan_dedup, self.run_dedup),
+            Phase(FILTER, self.plan_filter, self.run_filter),
+            *dedup_phases(self.config.dedup),
+            *cut_phases(self.config.dedup),
             Phase("write", self.plan_write, self.run_write),
         )
 
@@ -76,99 +63,92 @@ class CleanStage(Stage):
         return DocumentsManifest(**common)
 
     def plan_filter(self, work: Work) -> Sequence[Task]:
-        """A task for each group of small files, and for each share of a large one."""
-        return document_tasks(self.inputs, self.config.reader)
+        """A task for each group of small files, and for each share of a large one; those of `against` come last."""
+        options = self.config.read_options()
+        tasks = document_tasks(self.resolved.documents, options)
+        others = document_tasks(self.resolved.against, options)
+        references = [
+            replace(task, index=len(tasks) + task.index, payload=task.payload | {"reference": True}) for task in others
+        ]
+        return [*tasks, *references]
 
     def run_filter(self, task: Task, work: Work) -> Report:
-        """Read and judge documents; the survivors and their digests go to the work folder."""
-        digests: list[Digests] = []
-        with (
-            keeping_rejects(work, "filter", task.index) as account,
-            HashingWriter(work.path("filter", f"{task.index:06d}.arrow")) as file,
-            pa.ipc.new_file(file, DOCUMENT_SCHEMA) as writer,
-        ):
-            for batch in self._survivors(task, account):
-                writer.write_batch(batch)
-                digests.append(text_digests(text_buffers(batch)))
-        save_array(work.path("filter", f"{task.index:06d}.npy"), np.concatenate([np.empty(0, DIGEST_DTYPE), *digests]))
+        """Read and judge documents; the survivors and their sketches go to the work folder."""
+        if task.payload.get("reference"):
+            return self._run_reference(task, work)
+        dropped = DroppedRows()
+        full = self.config.ledger is Ledger.FULL
+        with keeping_rejects(work, FILTER, task.index) as account:
+            judge = Judge(
+                self.resolved.families, account, on_drop=dropped.add if full else None, scores=self.config.scores
+            )
+            documents = map(judge, self._read(task, account))
+            num_survivors = self._keep(documents, task, work)
+        if full:
+            dropped.save(work.path(FILTER, f"{task.index:06d}.dropped.arrow"))
         counts = Counts(input_documents=account.documents, input_bytes=account.bytes)
-        return Report(counts=counts, ledger=tuple(account.ledger()), notes=account.notes)
+        extra = {"survivors": num_survivors, "reference": False, "findings": judge.findings}
+        return Report(counts=counts, ledger=tuple(account.ledger()), notes=account.notes, extra=extra)
 
-    def _survivors(self, task: Task, account: Account) -> Iterator[pa.RecordBatch]:
-        for batch in read_task(task, self.config.reader, account):
-            text = text_buffers(batch)
-            verdict = self.config.filter.judge(measure(text))
-            drop(verdict, text.num_bytes, account)
-            if verdict.keep.any():
-                yield batch.filter(pa.array(verdict.keep))
+    def _run_reference(self, task: Task, work: Work) -> Report:
+        """Documents of `against`: sketched as they would be if they were cleaned, and judged by nobody."""
+        edits = {name: family for name, family in self.resolved.families.items() if name == "normalise"}
+        judge = Judge(edits, Account())
+        num_survivors = self._keep(map(judge, self._read(task, Account())), task, work)
+        return Report(extra={"survivors": num_survivors, "reference": True})
 
-    def plan_dedup(self, work: Work) -> Sequence[Task]:
-        """One task: the digests of a billion documents are 16 GB, and issue no traffic but this."""
-        return [Task(index=0, payload={})] if self.config.dedup is Dedup.EXACT else []
+    def _read(self, task: Task, account: Account) -> Iterator[Documents]:
+        return map(Documents, read_task(task, self.config.read_options(), account))
 
-    def run_dedup(self, task: Task, work: Work) -> Report:
-        """Mark for each filter task which of its survivors stay."""
-        paths = sorted((work.folder / "filter").glob("*.npy"))
-        keeps = first_occurrences([np.load(path, allow_pickle=False) for path in paths])
-        for path, keep in zip(paths, keeps, strict=True):
-            save_array(work.path("dedup", path.name), keep)
-        return Report()
+    def _keep(self, batches: Iterable[Documents], task: Task, work: Work) -> int:
+        """Write survivors and their sketches; how many there are."""
+        sketches: list[Sketch] = []
+        with SurvivorsWriter(work, task.index) as writer:
+            for documents in batches:
+                if len(documents):
+                    writer.write(documents.batch)
+                    sketches.append(sketch(self.config.dedup, documents))
+        Sketch.join(sketches).save(work, task.index)
+        return writer.num_documents
 
     def plan_write(self, work: Work) -> Sequence[Task]:
-        """A task for each filter task."""
-        return [Task(index=t.index, payload={}, weight=t.weight) for t in self.plan_filter(work)]
+        """A task for each filter task that was not of `against`."""
+        reports = work.reports(FILTER)
+        return [
+            Task(index=index, payload={}, weight=report.counts.input_bytes)
+            for index, report in enumerate(reports)
+            if not report.extra["reference"]
+        ]
 
     def run_write(self, task: Task, work: Work) -> Report:
         """Write what stays; the report carries the whole account, from the filter task's reading on."""
-        filtered = work.reports("filter")[task.index]
-        name = f"{task.index:06d}"
-        with pa.OSFile(str(work.path("filter", f"{name}.arrow"))) as file, pa.ipc.open_file(file) as reader:
-            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-            kept = _Kept(batches, self._keep(name, work))
-            path = work.path("write", f"part-{task.index:05d}.parquet")
-            files = write_documents(kept, path, self.config.compression_level)
-        duplicates = LedgerRow(reason="exact_duplicate", documents=kept.dropped, bytes=kept.dropped_bytes)
-        counts = filtered.counts.model_copy(update={"documents": kept.documents, "bytes": kept.bytes})
-        dropped = [duplicates] if kept.dropped else []
-        return Report(files=files, counts=counts, ledger=tuple(merge_ledgers([filtered.ledger, dropped])))
+        filtered = work.report(FILTER, task.index)
+        full = self.config.ledger is Ledger.FULL
+        remaining = Remaining(self.config, work, task.index, full_ledger=full)
+        part = work.path("write", f"part-{task.index:05d}.parquet")
+        files = write_documents(remaining, part, self.config.compression_level)
+        if full:
+            remaining.dropped.load(work.path(FILTER, f"{task.index:06d}.dropped.arrow"))
+            files += remaining.dropped.write(work.path("write", f"dropped-{task.index:05d}.parquet"))
+        counts = filtered.counts.model_copy(update={"documents": remaining.documents, "bytes": remaining.bytes})
+        for row in filtered.ledger:
+            remaining.account.drop(row.reason, row.documents, row.bytes)
+        return Report(files=files, counts=counts, ledger=tuple(remaining.account.ledger()))
 
-    def _keep(self, name: str, work: Work) -> NDArray[np.bool_] | None:
-        path = work.path("dedup", f"{name}.npy")
-        return np.load(path, allow_pickle=False) if self.config.dedup is Dedup.EXACT else None
-
-
-class _Kept:
-    """The documents of `batches` that `keep` says stay, counted as they pass."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], keep: NDArray[np.bool_] | None) -> None:
-        self._batches, self._keep = batches, keep
-        self.documents = self.bytes = self.dropped = self.dropped_bytes = 0
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        start = 0
-        for batch in self._batches:
-            num_bytes = text_buffers(batch).num_bytes
-            keep = np.ones(len(batch), np.bool_) if self._keep is None else self._keep[start : start + len(batch)]
-            start += len(batch)
-            self.documents += int(keep.sum())
-            self.bytes += int(num_bytes[keep].sum())
-            self.dropped += int((~keep).sum())
-            self.dropped_bytes += int(num_bytes[~keep].sum())
-            if keep.any():
-                yield batch.filter(pa.array(keep))
+    def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
+        """Reports of deduplication and of the families that make one."""
+        reports: dict[str, Any] = {"dedup": dedup_report(work, self.config.dedup)}
+        findings = [report.extra.get("findings", {}) for report in work.reports(FILTER)]
+        for name, family in self.resolved.families.items():
+            reports[name] = family.report(itertools.chain.from_iterable(found.get(name, ()) for found in findings))
+        return [_write_json(work, f"{name}.json", report) for name, report in reports.items() if report]
 
 
-def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a .npy that is on disk, whole, before the report that vouches for it."""
+def _write_json(work: Work, name: str, report: Mapping[str, Any]) -> tuple[FileEntry, Path]:
+    path = work.folder / name
     with HashingWriter(path) as file:
-        np.save(file, array, allow_pickle=False)
-
-
-def drop(verdict: Verdict, num_bytes: NDArray[np.int64], account: Account) -> None:
-    """Enter what a verdict drops into the account."""
-    for index, reason in enumerate(verdict.reasons):
-        hit = verdict.reason == index
-        account.drop(reason, int(hit.sum()), int(num_bytes[hit].sum()))
+        file.write(orjson.dumps(report, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+    return FileEntry(path=name, bytes=file.bytes, sha256=file.sha256), path
 
 
 def write_documents(batches: Iterable[pa.RecordBatch], path: Path, compression_level: int) -> tuple[FileEntry, ...]:
@@ -179,7 +159,7 @@ def write_documents(batches: Iterable[pa.RecordBatch], path: Path, compression_l
     num_rows = 0
     with (
         HashingWriter(path) as file,
-        pq.ParquetWriter(file, DOCUMENT_SCHEMA, compression="zstd", compression_level=compression_level) as writer,
+        pq.ParquetWriter(file, first.schema, compression="zstd", compression_level=compression_level) as writer,
     ):
         for batch in itertools.chain([first], iterator):
             writer.write_batch(batch, row_group_size=len(batch))
@@ -189,8 +169,20 @@ def write_documents(batches: Iterable[pa.RecordBatch], path: Path, compression_l
 
 def build(config: CleanConfig, inputs: Sequence[str], name: str | None) -> CleanStage:
     """The stage for INPUT arguments."""
-    resolved = resolve_inputs(inputs, DocumentsManifest, format=config.reader.format)
-    return CleanStage(config=config, inputs=resolved, dataset_name=name or resolved.default_name())
+    resolved = resolve_clean_inputs(config, inputs)
+    return CleanStage(
+        config=recorded_config(config, resolved),
+        inputs=resolved.together(),
+        dataset_name=name or resolved.documents.default_name(),
+        resolved=resolved,
+    )
 
 
-STAGE = StageType(config=CleanConfig, build=build)
+PATH_SETTINGS = (
+    "against",
+    *(f"filter.blocklist.{name}" for name in LISTS),
+    "filter.language.model",
+    "filter.classifier.model",
+    "filter.decontamination.benchmarks.path",
+)
+STAGE = StageType(config=CleanConfig, build=build, path_settings=PATH_SETTINGS)

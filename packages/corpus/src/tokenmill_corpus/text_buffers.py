@@ -19,11 +19,29 @@ class TextBuffers:
         """Bytes of each document."""
         return np.diff(self.offsets)
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
 
 def text_buffers(batch: pa.RecordBatch) -> TextBuffers:
     """The buffers behind the `text` column (large_string, no nulls) of `batch`."""
-    column = batch.column("text")
+    return column_buffers(batch.column("text"))
+
+
+def column_buffers(column: pa.Array) -> TextBuffers:
+    """The buffers behind a large_string array without nulls."""
     _, offsets, data = column.buffers()
     start = column.offset
     view = np.frombuffer(offsets, np.int64)[start : start + len(column) + 1]
-    return TextBuffers(data=np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), offsets=view)
+    text = TextBuffers(data=np.frombuffer(data, np.uint8) if data else np.empty(0, np.uint8), offsets=view)
+    # Arrow's own buffers are read-only, those of edited texts are not: kernels are compiled for one kind alone.
+    text.data.flags.writeable = text.offsets.flags.writeable = False
+    return text
+
+
+def with_texts(batch: pa.RecordBatch, text: TextBuffers) -> pa.RecordBatch:
+    """`batch` with the documents of `text`, valid UTF-8, in place of its own."""
+    offsets, data = np.ascontiguousarray(text.offsets), np.ascontiguousarray(text.data)
+    column = pa.LargeStringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(data))
+    index = batch.schema.get_field_index("text")
+    return batch.set_column(index, batch.schema.field(index), column)

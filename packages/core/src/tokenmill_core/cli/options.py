@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -10,12 +10,14 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from tokenmill_core.build import Built, build_stage
-from tokenmill_core.config import apply_override, read_toml, validate_config
-from tokenmill_core.executor import Executor, LocalExecutor
+from tokenmill_core.config import apply_override, merge, read_toml, validate_config
+from tokenmill_core.errors import ConfigError
+from tokenmill_core.executor import EXECUTORS, Executor, open_executor
 from tokenmill_core.manifest_io import LoadedManifest
-from tokenmill_core.readers import Format
+from tokenmill_core.readers import Format, TextUnit
 from tokenmill_core.stage import StageType
 
+C = TypeVar("C", bound=BaseModel)
 F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on standard output.")
@@ -37,10 +39,20 @@ def execution_options(function: F) -> F:
     """Add the options that say how to run, and do not change the output."""
     for option in reversed(
         [
-            click.option("--workers", type=click.IntRange(min=1), help="Processes; the output does not depend on it."),
             click.option(
-                "--executor", type=click.Choice(["local"]), default="local", show_default=True, help="Where tasks run."
+                "--workers",
+                type=click.IntRange(min=1),
+                help="How many tasks run at a time; the output does not depend on it. [default: one a core]",
             ),
+            click.option(
+                "--executor",
+                type=click.Choice(list(EXECUTORS)),
+                default="local",
+                show_default=True,
+                help="Where tasks run; the output does not depend on it.",
+            ),
+            click.option("--executor-config", help="TOML file with the executor's settings, in [executor]."),
+            click.option("--executor-set", multiple=True, metavar="NAME=VALUE", help="Set one of them; repeatable."),
             click.option("--force", is_flag=True, help="Build again even if the output is up to date."),
             json_option,
         ]
@@ -51,9 +63,18 @@ def execution_options(function: F) -> F:
 
 def stage_options(function: F) -> F:
     """Add the options that all stage commands share."""
+    return _stage_options(function, out_required=True)
+
+
+def previewed_stage_options(function: F) -> F:
+    """The same for a command that can also look at its inputs and write nothing: `--out` may be left out."""
+    return _stage_options(function, out_required=False)
+
+
+def _stage_options(function: F, *, out_required: bool) -> F:
     for option in reversed(
         [
-            click.option("--out", required=True, help="Where to write: a folder, or for `mix` a .json file."),
+            click.option("--out", required=out_required, help="Where to write: a folder, or for `mix` a .json file."),
             click.option("--name", help="Name of the dataset; by default that of its inputs."),
             click.option("--config", "config_path", help="TOML file with this stage's settings."),
             click.option(
@@ -71,11 +92,18 @@ def reader_options(function: F) -> F:
         [
             click.option("--text-field", help="Field or column with the text. [default: text]"),
             click.option("--id-field", help="Field or column with the document's id. [default: id]"),
+            click.option("--carry", multiple=True, metavar="NAME", help="Further field to keep as text; repeatable."),
             click.option(
                 "--format",
                 type=click.Choice([format.value for format in Format]),
                 help="Format of all files. [default: by suffix]",
             ),
+            click.option(
+                "--text-unit",
+                type=click.Choice([unit.value for unit in TextUnit]),
+                help="What of a plain text file is a document. [default: document, the file]",
+            ),
+            click.option("--separator", help="What stands between documents, with --text-unit separator."),
             click.option("--strict", is_flag=True, default=None, help="Stop at the first row that gives no document."),
         ]
     ):
@@ -83,7 +111,7 @@ def reader_options(function: F) -> F:
     return function
 
 
-READER_SETTINGS = ("text_field", "id_field", "format", "strict")
+READER_SETTINGS = ("text_field", "id_field", "carry", "format", "text_unit", "separator", "strict")
 
 
 def nest(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +128,12 @@ def nest(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def make_executor(executor: str, workers: int | None) -> Executor:
+def make_executor(options: Mapping[str, Any]) -> Executor:
     """The executor that the options name."""
-    return LocalExecutor(workers or default_workers())
+    name, num_workers = options["executor"], options["workers"]
+    if num_workers is None and name != "local":
+        raise ConfigError(f"--executor {name} needs --workers N: how many tasks may run at a time")
+    return open_executor(name, num_workers or default_workers(), options["executor_config"], options["executor_set"])
 
 
 def build_from_options(
@@ -114,7 +145,7 @@ def build_from_options(
     """
     config = gather_config(stage_type.config, settings, common["config_path"], common["overrides"])
     stage = stage_type.build(config, inputs, common["name"])
-    executor = make_executor(common["executor"], common["workers"])
+    executor = make_executor(common)
     return build_stage(stage, common["out"], executor, force=common["force"])
 
 
@@ -129,23 +160,12 @@ def run_stage_command(
         click.echo(summary(built))
 
 
-def gather_config(
-    model: type[BaseModel], settings: dict[str, Any], path: str | None, overrides: Sequence[str]
-) -> BaseModel:
+def gather_config(model: type[C], settings: dict[str, Any], path: str | None, overrides: Sequence[str]) -> C:
     """Settings from a file, the command line's options, and `--set`, in this order."""
     values = merge(read_toml(path) if path else {}, settings)
     for override in overrides:
         apply_override(values, override)
     return validate_config(model, values, path or "settings")
-
-
-def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, section by section."""
-    merged = dict(base)
-    for name, value in over.items():
-        old = merged.get(name)
-        merged[name] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def summary(built: Built) -> str:

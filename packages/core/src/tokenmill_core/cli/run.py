@@ -1,6 +1,7 @@
 """`prep run`: a whole recipe, like make."""
 
 import json
+from typing import Any
 
 import click
 
@@ -13,9 +14,7 @@ from tokenmill_core.pipeline import load_recipe, run_recipe
 @click.argument("recipe")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Such as steps.NAME.config.dedup=none.")
 @execution_options
-def run(
-    recipe: str, overrides: tuple[str, ...], workers: int | None, executor: str, force: bool, as_json: bool
-) -> None:
+def run(recipe: str, overrides: tuple[str, ...], force: bool, as_json: bool, **execution: Any) -> None:
     """Bring every step of the TOML file RECIPE up to date.
 
     A step whose inputs, settings and stage version are those of its output is skipped.
@@ -27,7 +26,7 @@ def run(
     def tell(name: str, built: Built) -> None:
         click.echo(f"[{name}] {summary(built)}", err=as_json)
 
-    built = run_recipe(recipe, load_recipe(recipe, overrides), make_executor(executor, workers), tell, force=force)
+    built = run_recipe(recipe, load_recipe(recipe, overrides), make_executor(execution), tell, force=force)
     if as_json:
         rows = {
             name: {"up_to_date": b.up_to_date, "manifest": b.loaded.url, "digest": b.loaded.manifest.digest}

@@ -1,12 +1,12 @@
 """Documents gathered into record batches of bounded size."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tokenmill_core.documents import DOCUMENT_SCHEMA, MAX_BATCH_BYTES
+from tokenmill_core.documents import MAX_BATCH_BYTES, document_schema
 
 MAX_BATCH_ROWS = 1 << 16
 """A batch holds at most this many documents, so that millions of tiny ones stay small in memory too."""
@@ -15,26 +15,32 @@ MAX_BATCH_ROWS = 1 << 16
 class BatchBuilder:
     """Collects the documents of one file."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, carry: Sequence[str] = ()) -> None:
         self._file = file
+        self._carry = carry
         self._clear()
 
     def _clear(self) -> None:
         self._ids: list[str | None] = []
         self._texts: list[str] = []
         self._rows: list[int] = []
+        self._carried: list[Sequence[str | None]] = []
         self._bytes = 0
 
     def has_room(self, num_bytes: int) -> bool:
         """Whether a document of at most `num_bytes` UTF-8 bytes still fits; into an empty batch any does."""
-        rows = len(self._rows)
-        return rows == 0 or (rows < MAX_BATCH_ROWS and self._bytes + num_bytes <= MAX_BATCH_BYTES)
+        fits = self._bytes + num_bytes <= MAX_BATCH_BYTES and len(self._rows) < MAX_BATCH_ROWS
+        return fits or not self._rows
 
-    def add(self, *, id: str | None, text: str, row: int, num_bytes: int) -> None:
-        """Append a document; `num_bytes` is what `has_room` was asked for."""
+    def add(
+        self, *, id: str | None, text: str, row: int, num_bytes: int, carried: Sequence[str | None] | None = None
+    ) -> None:
+        """Append a document; `num_bytes` is what `has_room` was asked for, `carried` a value for each name to carry."""
         self._ids.append(id)
         self._texts.append(text)
         self._rows.append(row)
+        if self._carry:
+            self._carried.append(carried or [None] * len(self._carry))
         self._bytes += num_bytes
 
     def take(self) -> Iterator[pa.RecordBatch]:
@@ -45,15 +51,22 @@ class BatchBuilder:
                 texts=pa.array(self._texts, pa.large_string()),
                 file=self._file,
                 rows=pa.array(self._rows, pa.int64()),
+                carried={
+                    name: pa.array(values, pa.string())
+                    for name, values in zip(self._carry, zip(*self._carried, strict=True), strict=True)
+                },
             )
             self._clear()
             yield batch
 
 
-def make_batch(*, ids: pa.Array, texts: pa.Array, file: str, rows: pa.Array) -> pa.RecordBatch:
-    """A batch of `DOCUMENT_SCHEMA` whose documents all come from `file`."""
+def make_batch(
+    *, ids: pa.Array, texts: pa.Array, file: str, rows: pa.Array, carried: Mapping[str, pa.Array]
+) -> pa.RecordBatch:
+    """A batch of `document_schema(carried)` whose documents all come from `file`."""
     files = pa.repeat(pa.scalar(file, pa.string()), len(texts))
-    return pa.RecordBatch.from_arrays([ids, texts, files, rows], schema=DOCUMENT_SCHEMA)
+    arrays = [ids, texts, files, rows, *carried.values()]
+    return pa.RecordBatch.from_arrays(arrays, schema=document_schema(list(carried)))
 
 
 def text_bytes(batch: pa.RecordBatch) -> int:

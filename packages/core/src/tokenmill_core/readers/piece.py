@@ -8,7 +8,7 @@ from tokenmill_core.readers.formats import Format
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A file, or some row groups of one."""
+    """A file, some row groups of a Parquet file, or a range of the lines of a plain one."""
 
     url: str
     name: str
@@ -18,6 +18,8 @@ class Piece:
     """Bytes of the file, or the piece's share of them."""
     row_groups: tuple[int, ...] | None = None
     """Row groups of a Parquet file; none: the whole file."""
+    byte_range: tuple[int, int] | None = None
+    """Start and end of whole lines in an uncompressed file; none: the whole file."""
     first_row: int = 1
     """Row in the file, counted from 1, of the piece's first row."""
     documents: bool = False
@@ -31,6 +33,7 @@ class Piece:
             "format": self.format.value,
             "bytes": self.bytes,
             "row_groups": None if self.row_groups is None else list(self.row_groups),
+            "byte_range": None if self.byte_range is None else list(self.byte_range),
             "first_row": self.first_row,
             "documents": self.documents,
         }
@@ -38,7 +41,5 @@ class Piece:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         """The inverse of `to_json`."""
-        groups = value["row_groups"]
-        return cls(
-            **value | {"format": Format(value["format"]), "row_groups": None if groups is None else tuple(groups)}
-        )
+        parts = {name: value[name] and tuple(value[name]) for name in ("row_groups", "byte_range")}
+        return cls(**value | parts | {"format": Format(value["format"])})

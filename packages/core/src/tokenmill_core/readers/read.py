@@ -5,28 +5,38 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from tokenmill_core.documents import Account
+from tokenmill_core.readers.arrow import read_arrow
 from tokenmill_core.readers.batches import join_batches, text_bytes
+from tokenmill_core.readers.delimited import read_delimited
 from tokenmill_core.readers.formats import Format
+from tokenmill_core.readers.html import read_html
 from tokenmill_core.readers.jsonl import read_jsonl
 from tokenmill_core.readers.options import ReadOptions
 from tokenmill_core.readers.parquet import read_parquet
 from tokenmill_core.readers.piece import Piece
-from tokenmill_core.readers.text import read_text
+from tokenmill_core.readers.text import read_source, read_text
+from tokenmill_core.readers.warc import read_warc
 
 Reader = Callable[[Piece, ReadOptions, Account], Iterator[pa.RecordBatch]]
 _READERS: dict[Format, Reader] = {
     Format.JSONL: read_jsonl,
     Format.PARQUET: read_parquet,
+    Format.ARROW: read_arrow,
+    Format.CSV: read_delimited,
+    Format.TSV: read_delimited,
     Format.TEXT: read_text,
-    Format.SOURCE: read_text,
+    Format.SOURCE: read_source,
+    Format.HTML: read_html,
+    Format.WARC: read_warc,
 }
 
 
 def read_piece(piece: Piece, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
-    """The documents of `piece` as batches of `DOCUMENT_SCHEMA`, in the order of the file, streaming in bounded memory.
+    """The documents of `piece` in the order of the file, streaming in bounded memory.
 
-    A batch holds at most `MAX_BATCH_BYTES` of text, or one larger document. What is yielded is taken in by `account`,
-    and rows that give no document are rejected there, so it balances once the kept documents are added.
+    Batches have the schema `document_schema(options.carry)` and hold at most `MAX_BATCH_BYTES` of text, or one larger
+    document. What is yielded is taken in by `account`, and rows that give no document are rejected there, so it
+    balances once the kept documents are added.
 
     Raises:
         InputError: the file cannot be read or does not hold what `options` say; with `strict`, the first rejected row.

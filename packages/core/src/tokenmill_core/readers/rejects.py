@@ -2,13 +2,10 @@
 
 from dataclasses import dataclass
 
-from tokenmill_core.documents import Account, Reject
+from tokenmill_core.documents import MAX_RAW_BYTES, Account, Reject
 from tokenmill_core.errors import InputError
 from tokenmill_core.readers.options import ReadOptions
 from tokenmill_core.readers.piece import Piece
-
-MAX_RAW_BYTES = 4096
-"""How much of a rejected row is handed on."""
 
 
 @dataclass(frozen=True)

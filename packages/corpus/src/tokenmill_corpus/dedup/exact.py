@@ -1,41 +1,59 @@
-"""Exact duplicates: documents with the same bytes of text. The first one, in the order of the data, stays."""
+"""What makes documents copies of one another: a 128-bit digest of their bytes, or of their words.
+
+128 bits: among 10^12 documents an accidental collision has a chance below 2·10^-15.
+"""
 
 import hashlib
 import itertools
-from collections.abc import Sequence
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_corpus.dedup.normal_form import hash_words, normal_form_table
+from tokenmill_corpus.hashing import mix
 from tokenmill_corpus.text_buffers import TextBuffers
 
 DIGEST_BYTES = 16
-"""128 bits: among 10^12 documents an accidental collision has a chance below 2·10^-15."""
-DIGEST_DTYPE = np.dtype((np.void, DIGEST_BYTES))
-Digests = NDArray[np.void]
 
 
-def text_digests(text: TextBuffers) -> Digests:
-    """A 128-bit BLAKE2b digest of each document's bytes, as an array of 16-byte items."""
+def text_digests(text: TextBuffers) -> NDArray[np.uint64]:
+    """A BLAKE2b digest of each document's bytes, (documents, 2)."""
     data, bounds = text.data.data, text.offsets.tolist()
     joined = b"".join(
         hashlib.blake2b(data[start:end], digest_size=DIGEST_BYTES).digest() for start, end in itertools.pairwise(bounds)
     )
-    return np.frombuffer(joined, dtype=DIGEST_DTYPE)
+    return np.frombuffer(joined, "<u8").reshape(-1, 2)
 
 
-def first_occurrences(parts: Sequence[Digests]) -> list[NDArray[np.bool_]]:
-    """For each part, which of its documents no earlier document, of this part or one before, equals."""
-    lengths = [len(part) for part in parts]
-    if not sum(lengths):
-        return [np.ones(n, np.bool_) for n in lengths]
-    # Two big-endian integers sort as the bytes do, and numpy sorts integers far faster than raw bytes.
-    halves = np.concatenate(parts).view(">u8").reshape(-1, 2).astype(np.uint64)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))
-    ordered = halves[order]
-    new = np.ones(len(order), np.bool_)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    first = np.zeros(len(order), np.bool_)
-    # lexsort is stable, so the first of a run of equals is the earliest document.
-    first[order[new]] = True
-    return list(np.split(first, np.cumsum(lengths)[:-1]))
+def normalised_digests(text: TextBuffers) -> NDArray[np.uint64]:
+    """A digest of each document's words in lower case, (documents, 2); of its bytes where it has no word."""
+    digests = np.empty((len(text), 2), np.uint64)
+    words = np.empty(text.num_bytes.max(initial=0), np.uint64)
+    _fold_words(text.data, text.offsets, normal_form_table(), words, digests)
+    return digests
+
+
+@numba.njit(cache=True)
+def _fold_words(
+    text: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    table: NDArray[np.uint32],
+    words: NDArray[np.uint64],
+    digests: NDArray[np.uint64],
+) -> None:
+    for i in range(len(digests)):
+        first, last = offsets[i], offsets[i + 1]
+        count = hash_words(text, first, last, table, words)
+        # An even start for words and an odd one for bytes: no text is a copy of a number of bytes.
+        one, two = np.uint64(2), np.uint64(4)
+        if count == 0:
+            count = last - first
+            one, two = np.uint64(3), np.uint64(5)
+            for j in range(count):
+                words[j] = mix(np.uint64(text[first + j]))
+        for j in range(count):
+            one = mix(one ^ words[j])
+            two = (two ^ words[j]) * np.uint64(0x9FB21C651E98DF25)
+            two ^= two >> np.uint64(32)
+        digests[i, 0], digests[i, 1] = mix(one), mix(two)

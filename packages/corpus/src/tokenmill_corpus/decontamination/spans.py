@@ -1,0 +1,64 @@
+"""What is cut out where a document holds n-grams: these, and a margin around them up to the borders of words."""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenmill_corpus.decontamination.hits import Hits, lower_bound
+from tokenmill_corpus.decontamination.ngrams import most_words
+from tokenmill_corpus.dedup.cuts import Cuts
+from tokenmill_corpus.dedup.normal_form import normal_form_table, word_starts
+from tokenmill_corpus.text_buffers import TextBuffers
+
+
+def cuts_around(text: TextBuffers, hits: Hits, margin: int) -> Cuts:
+    """Cuts from the start of one word to that of another, with at least `margin` characters on either side of hits."""
+    spans = _spans(text.data, text.offsets, normal_form_table(), hits.document, hits.word, hits.length, margin)
+    return Cuts.union(hits.document, spans[0], spans[1], "cut")
+
+
+@numba.njit(cache=True)
+def _spans(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    table: NDArray[np.uint32],
+    document: NDArray[np.int64],
+    word: NDArray[np.int64],
+    length: NDArray[np.int64],
+    margin: int,
+) -> NDArray[np.int64]:
+    spans = np.empty((2, len(document)), np.int64)
+    known, starts, count = -1, np.empty(0, np.int64), 0
+    for i in range(len(document)):
+        first, last = offsets[document[i]], offsets[document[i] + 1]
+        if document[i] != known:
+            known = document[i]
+            starts = np.empty(most_words(last - first), np.int64)
+            count = word_starts(data, first, last, table, starts)
+            starts[count] = last
+        left, right = starts[word[i]], starts[word[i] + length[i]]
+        for _ in range(margin):
+            left = _before(data, left, first)
+            right = _after(data, right, last)
+        before = lower_bound(starts[: count + 1], left + 1) - 1
+        spans[0, i] = (starts[before] if before >= 0 else first) - first
+        spans[1, i] = starts[lower_bound(starts[: count + 1], right)] - first
+    return spans
+
+
+@numba.njit(cache=True)
+def _before(data: NDArray[np.uint8], i: int, first: int) -> int:
+    """Where the character before byte `i` begins, not before `first`."""
+    i = max(i - 1, first)
+    while i > first and data[i] & 0xC0 == 0x80:
+        i -= 1
+    return i
+
+
+@numba.njit(cache=True)
+def _after(data: NDArray[np.uint8], i: int, last: int) -> int:
+    """Where the character at byte `i` ends, not after `last`."""
+    i = min(i + 1, last)
+    while i < last and data[i] & 0xC0 == 0x80:
+        i += 1
+    return i

@@ -1,0 +1,99 @@
+"""The order of all documents, and which of several duplicates stays.
+
+A document's number is its place among the survivors of all filter tasks, task by task. Of duplicates the best stays: a
+document of a corpus that others are cleaned of before any other, then the least rank, then the least number.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from tokenmill_core.errors import InputError
+from tokenmill_core.stage import Work
+from tokenmill_corpus.dedup.keys import map_array
+from tokenmill_corpus.dedup.settings import DedupSettings, Keep
+from tokenmill_corpus.documents import Documents
+from tokenmill_corpus.survivors import FILTER
+
+SKETCH = "sketch"
+"""Folder of what the filter tasks leave for deduplication."""
+_WORST = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+def sketch_path(work: Work, task: int, what: str) -> Path:
+    """Where the `what` of the documents of a filter task lies."""
+    return work.path(SKETCH, f"{task:06d}.{what}.npy")
+
+
+@dataclass(frozen=True)
+class Order:
+    """The numbers of all documents."""
+
+    starts: NDArray[np.int64]
+    """Number of each task's first document, and at the end that of all documents."""
+    reference: NDArray[np.bool_]
+    """Which tasks read a corpus that others are cleaned of."""
+
+    @classmethod
+    def of(cls, work: Work) -> Self:
+        """The order of what the filter phase left."""
+        found = [report.extra for report in work.reports(FILTER)]
+        starts = np.cumsum([0, *(extra["survivors"] for extra in found)], dtype=np.int64)
+        return cls(starts, np.array([extra["reference"] for extra in found], np.bool_))
+
+    @property
+    def num_tasks(self) -> int:
+        """Filter tasks."""
+        return len(self.reference)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents of all tasks."""
+        return int(self.starts[-1])
+
+    def locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(task, index among its survivors) of documents."""
+        tasks = np.searchsorted(self.starts, numbers, side="right") - 1
+        return tasks, numbers - self.starts[tasks]
+
+    def best_first(self, work: Work, numbers: NDArray[np.int64]) -> NDArray[np.intp]:
+        """The order of documents in which the one that would stay comes first, as positions in `numbers`."""
+        tasks, indices = self.locate(numbers)
+        ranks = np.zeros(len(numbers), np.uint64)
+        for task in np.unique(tasks):
+            here = tasks == task
+            if (path := sketch_path(work, int(task), "ranks")).exists():
+                ranks[here] = map_array(path)[indices[here]]
+        return np.lexsort((numbers, ranks, ~self.reference[tasks]))
+
+
+def ranks(settings: DedupSettings, documents: Documents) -> NDArray[np.uint64] | None:
+    """Rank of each document, the best has the least; none where only the order of documents counts."""
+    if settings.keep is Keep.LONGEST:
+        return _WORST - documents.text.num_bytes.astype(np.uint64)
+    if settings.keep is Keep.PRIORITY:
+        inputs = pc.list_element(pc.split_pattern(documents.batch.column("file"), "/", max_splits=1), 0)
+        index = pc.index_in(inputs, pa.array(settings.priority, inputs.type))
+        return np.asarray(pc.fill_null(index, len(settings.priority)), np.uint64)
+    if settings.keep is Keep.SCORE:
+        return _ranks_of_scores(documents.batch, settings.score_column)
+    return None
+
+
+def _ranks_of_scores(batch: pa.RecordBatch, column: str) -> NDArray[np.uint64]:
+    if batch.schema.get_field_index(column) < 0:
+        raise InputError(f"score_column {column!r}: the documents have no such column, but {batch.schema.names}")
+    try:
+        values = batch.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid as error:
+        raise InputError(f"score_column {column!r}: not a column of numbers: {error}") from error
+    # The bits of a float sort as it does once the sign is dealt with; -0.0 + 0.0 is 0.0.
+    bits = (values + 0.0).view(np.uint64)
+    sign = np.uint64(1 << 63)
+    ascending = np.where(bits & sign, ~bits, bits | sign)
+    return np.where(np.isnan(values), _WORST, ~ascending)

@@ -1,0 +1,95 @@
+"""What deduplication keeps of documents while their text is at hand: keys to find duplicates by, and ranks.
+
+documents ─▶ digests, URL digests, band keys, ranks ─▶ sorted .npy files in the work folder, one a task and method
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenmill_core.errors import InputError
+from tokenmill_core.stage import Work
+from tokenmill_corpus.dedup.exact import normalised_digests, text_digests
+from tokenmill_corpus.dedup.keys import Records, save_array, save_sorted
+from tokenmill_corpus.dedup.methods import Method, methods
+from tokenmill_corpus.dedup.minhash import band_keys
+from tokenmill_corpus.dedup.order import ranks, sketch_path
+from tokenmill_corpus.dedup.settings import DedupSettings, Exact
+from tokenmill_corpus.dedup.url import url_digests
+from tokenmill_corpus.documents import Documents
+
+DIGEST = np.dtype([("key", "<u8"), ("rest", "<u8"), ("index", "<u4")])
+BAND = np.dtype([("key", "<u8"), ("index", "<u4")])
+"""`index`: which document of the task."""
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """Keys and ranks of some documents of a task."""
+
+    num_documents: int = 0
+    keys: Mapping[Method, Records] = field(default_factory=dict)
+    """Records of `DIGEST` or `BAND`."""
+    ranks: NDArray[np.uint64] | None = None
+
+    @classmethod
+    def join(cls, sketches: Sequence[Self]) -> Self:
+        """The sketch of the documents of all `sketches`, one after the other."""
+        if not sketches:
+            return cls()
+        starts = np.cumsum([0, *(sketch.num_documents for sketch in sketches)])
+        keys = {}
+        for method in sketches[0].keys:
+            keys[method] = np.concatenate([sketch.keys[method] for sketch in sketches])
+            lengths = [len(sketch.keys[method]) for sketch in sketches]
+            keys[method]["index"] += np.repeat(starts[:-1], lengths).astype(np.uint32)
+        found = [sketch.ranks for sketch in sketches if sketch.ranks is not None]
+        return cls(int(starts[-1]), keys, np.concatenate(found) if found else None)
+
+    def save(self, work: Work, task: int) -> None:
+        """Write it for the phases to come, as that of filter task `task`."""
+        for method, records in self.keys.items():
+            save_sorted(sketch_path(work, task, method), records)
+        if self.ranks is not None:
+            save_array(sketch_path(work, task, "ranks"), self.ranks)
+
+
+def sketch(settings: DedupSettings, documents: Documents) -> Sketch:
+    """The sketch of a batch of documents.
+
+    Errors: `InputError` where a column that `settings` name is not there.
+    """
+    keys = {method: _keys(method, settings, documents) for method in methods(settings)}
+    return Sketch(len(documents), keys, ranks(settings, documents))
+
+
+def _keys(method: Method, settings: DedupSettings, documents: Documents) -> Records:
+    if method is Method.NEAR:
+        return _band_records(*band_keys(settings.minhash, documents.text))
+    if method is Method.URL:
+        return _digest_records(*_url_digests(settings.url_column, documents))
+    by_words = method is Method.NORMALISED or (method is Method.BLOOM and settings.exact is Exact.NORMALISED)
+    digests = normalised_digests(documents.text) if by_words else text_digests(documents.text)
+    return _digest_records(digests, np.ones(len(documents), np.bool_))
+
+
+def _url_digests(column: str, documents: Documents) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
+    if documents.batch.schema.get_field_index(column) < 0:
+        names = ", ".join(documents.batch.schema.names)
+        raise InputError(f"url_column {column!r}: the documents have no such column, but {names}")
+    return url_digests(documents.batch.column(column))
+
+
+def _digest_records(digests: NDArray[np.uint64], found: NDArray[np.bool_]) -> Records:
+    records = np.empty(len(digests), DIGEST)
+    records["key"], records["rest"], records["index"] = digests[:, 0], digests[:, 1], np.arange(len(digests))
+    return records[found]
+
+
+def _band_records(keys: NDArray[np.uint64], found: NDArray[np.bool_]) -> Records:
+    records = np.empty(keys.shape, BAND)
+    records["key"], records["index"] = keys, np.arange(len(keys))[:, None]
+    return records[found].reshape(-1)

@@ -1,0 +1,45 @@
+"""Bytes eight at a time, against Python's own search, and hashes that depend on nothing but the bytes."""
+
+import string
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokenmill_corpus.eight_bytes import alphanumeric_run, find_byte
+from tokenmill_corpus.hashing import hash_bytes
+
+ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
+NEAR_LIMITS = st.sampled_from(list(b"/09:@AZ[`az{\x00\x01\x7f\x80\xff\n. "))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(NEAR_LIMITS, max_size=40).map(bytes), st.integers(0, 40), st.integers(0, 40), NEAR_LIMITS)
+def test_a_byte_is_found_where_python_finds_it(text: bytes, first: int, last: int, byte: int) -> None:
+    last = min(last, len(text))
+    first = min(first, last)
+    found = text.find(bytes([byte]), first, last)
+    assert find_byte(np.frombuffer(text, np.uint8), first, last, byte) == (last if found < 0 else found)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(NEAR_LIMITS | st.integers(0, 255), min_size=8, max_size=8).map(bytes))
+def test_a_run_of_letters_and_digits_ends_at_the_first_other_byte(eight: bytes) -> None:
+    length = next((i for i, byte in enumerate(eight) if byte not in ALPHANUMERIC), 8)
+    expected = (length, any(byte in string.ascii_letters.encode() for byte in eight[:length]))
+    assert alphanumeric_run(np.uint64(int.from_bytes(eight, "little"))) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=30), st.binary(max_size=9), st.binary(max_size=9))
+def test_a_hash_depends_on_the_bytes_alone(key: bytes, before: bytes, after: bytes) -> None:
+    alone = hash_bytes(np.frombuffer(key, np.uint8), 0, len(key))
+    inside = np.frombuffer(before + key + after, np.uint8)
+    assert hash_bytes(inside, len(before), len(before) + len(key)) == alone != 0
+
+
+def test_hashes_of_many_short_keys_differ() -> None:
+    keys = [str(i).encode() for i in range(200_000)] + [bytes(n) for n in range(1, 100)]
+    text = np.frombuffer(b"".join(keys), np.uint8)
+    ends = np.cumsum([len(key) for key in keys]).tolist()
+    assert len({hash_bytes(text, end - len(key), end) for key, end in zip(keys, ends, strict=True)}) == len(keys)
