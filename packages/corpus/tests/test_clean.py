@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -302,3 +303,16 @@ def test_strict_stops_at_the_first_bad_line_and_publishes_nothing(
     with pytest.raises(InputError, match=r"a\.jsonl:2: not_an_object"):
         clean(raw, reader={"strict": True})
     assert not (tmp_path / "clean" / "manifest.json").exists()
+
+
+def test_the_parts_that_keys_are_written_in_change_nothing(
+    clean: Clean, write_jsonl: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [text for n in range(6) for text in (*random_texts(n % 4), ten_words(n % 4))]
+    raw = write_jsonl("a.jsonl", texts)
+    settings = {"profile": "none", "dedup": {"minhash": {"enabled": True}, "keep": "longest"}, "ledger": "full"}
+    monkeypatch.setattr("tokenmill_core.readers.batches.MAX_BATCH_BYTES", 300)
+    expected = clean(raw, out="one", **settings)
+    assert expected.ledger["exact_duplicate"][0] > 80
+    monkeypatch.setattr(sys.modules["tokenmill_corpus.dedup.sketch"], "PART_BYTES", 1000)
+    assert clean(raw, out="parts", **settings).content == expected.content

@@ -25,7 +25,7 @@ from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
 from tokenmill_core.storage import HashingWriter
 from tokenmill_corpus.config import CleanConfig, Ledger
-from tokenmill_corpus.dedup import Sketch, cut_phases, dedup_phases, dedup_report, sketch
+from tokenmill_corpus.dedup import SketchWriter, cut_phases, dedup_phases, dedup_report, sketch
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.dropped import DroppedRows
 from tokenmill_corpus.filters import Judge
@@ -102,13 +102,13 @@ class CleanStage(Stage):
 
     def _keep(self, batches: Iterable[Documents], task: Task, work: Work) -> int:
         """Write survivors and their sketches; how many there are."""
-        sketches: list[Sketch] = []
+        sketches = SketchWriter(work, task.index)
         with SurvivorsWriter(work, task.index) as writer:
             for documents in batches:
                 if len(documents):
                     writer.write(documents.batch)
-                    sketches.append(sketch(self.config.dedup, documents))
-        Sketch.join(sketches).save(work, task.index)
+                    sketches.add(sketch(self.config.dedup, documents))
+        sketches.close()
         return writer.num_documents
 
     def plan_write(self, work: Work) -> Sequence[Task]:

@@ -23,7 +23,7 @@ from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import Counts, DocumentsManifest, FileEntry, Frozen
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, Task, Work
 from tokenmill_core.storage import HashingWriter
-from tokenmill_corpus.dedup import RULES, DedupSettings, Sketch, dedup_phases, dedup_report, duplicates, sketch
+from tokenmill_corpus.dedup import RULES, DedupSettings, SketchWriter, dedup_phases, dedup_report, duplicates, sketch
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.survivors import SurvivorsWriter, places_of, read_survivors
 
@@ -94,12 +94,12 @@ class DedupStage(Stage):
         table = pa.Table.from_pylist(
             [{"file": f"{path.stem}/{path.name}", "row": i + 1} | row for i, row in enumerate(rows)], _SCHEMA
         )
-        sketches = []
+        sketches = SketchWriter(work, task.index)
         with SurvivorsWriter(work, task.index) as writer:
             for batch in table.to_batches(max_chunksize=BATCH_ROWS):
                 writer.write(batch)
-                sketches.append(sketch(self.config.dedup, Documents(batch)))
-        Sketch.join(sketches).save(work, task.index)
+                sketches.add(sketch(self.config.dedup, Documents(batch)))
+        sketches.close()
         num_bytes = sum(len(row["text"].encode()) for row in rows)
         reference = path.name.startswith("against-")
         counts = Counts() if reference else Counts(input_documents=len(rows), input_bytes=num_bytes)

@@ -7,7 +7,7 @@ from tokenmill_corpus.dedup.outcome import RULES, Duplicates, duplicates
 from tokenmill_corpus.dedup.phases import dedup_phases
 from tokenmill_corpus.dedup.report import dedup_report
 from tokenmill_corpus.dedup.settings import DedupSettings
-from tokenmill_corpus.dedup.sketch import Sketch, sketch
+from tokenmill_corpus.dedup.sketch import Sketch, SketchWriter, sketch
 
 __all__ = [
     "RULES",
@@ -16,6 +16,7 @@ __all__ = [
     "Duplicates",
     "Method",
     "Sketch",
+    "SketchWriter",
     "apply_cuts",
     "cut_phases",
     "cuts",

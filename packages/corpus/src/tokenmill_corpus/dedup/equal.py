@@ -14,7 +14,7 @@ from tokenmill_core.stage import Report, Task, Work
 from tokenmill_corpus.dedup.drops import dropped_so_far, drops_path, save_drops
 from tokenmill_corpus.dedup.keys import are_shared, count_partitions, read_partition, sorting, starts_of_runs
 from tokenmill_corpus.dedup.methods import Method
-from tokenmill_corpus.dedup.order import Order, sketch_path
+from tokenmill_corpus.dedup.order import Order, keys_paths
 
 VALUES = {Method.EXACT: 1.0, Method.NORMALISED: 1.0, Method.URL: float("nan")}
 """Jaccard similarity of what each method drops to what stays in its place."""
@@ -37,9 +37,8 @@ class KeyPartitions:
         return [Task(index=index, payload={"of": count}, weight=weight) for index in range(count)]
 
     def paths(self, work: Work, order: Order) -> list[tuple[int, Path]]:
-        """(filter task, its keys) wherever it has any."""
-        paths = ((task, sketch_path(work, task, self.method)) for task in range(order.num_tasks))
-        return [(task, path) for task, path in paths if path.exists()]
+        """(filter task, a part of its keys), in the order of the documents."""
+        return [(task, path) for task in range(order.num_tasks) for path in keys_paths(work, task, self.method)]
 
     def read(self, task: Task, work: Work, order: Order) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """(keys, numbers) of the documents of a partition that are not out yet, sorted by all of the key."""

@@ -25,9 +25,19 @@ SKETCH = "sketch"
 _WORST = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-def sketch_path(work: Work, task: int, what: str) -> Path:
-    """Where the `what` of the documents of a filter task lies."""
-    return work.path(SKETCH, f"{task:06d}.{what}.npy")
+def ranks_path(work: Work, task: int) -> Path:
+    """Where the ranks of the documents of a filter task lie."""
+    return work.path(SKETCH, f"{task:06d}.ranks.npy")
+
+
+def keys_path(work: Work, task: int, method: str, part: int) -> Path:
+    """Where a part of the keys of a filter task lies."""
+    return work.path(SKETCH, f"{task:06d}.{method}.{part:04d}.npy")
+
+
+def keys_paths(work: Work, task: int, method: str) -> list[Path]:
+    """All parts of the keys of a filter task, in the order of its documents."""
+    return sorted((work.folder / SKETCH).glob(f"{task:06d}.{method}.*.npy"))
 
 
 @dataclass(frozen=True)
@@ -67,7 +77,7 @@ class Order:
         ranks = np.zeros(len(numbers), np.uint64)
         for task in np.unique(tasks):
             here = tasks == task
-            if (path := sketch_path(work, int(task), "ranks")).exists():
+            if (path := ranks_path(work, int(task))).exists():
                 ranks[here] = map_array(path)[indices[here]]
         return np.lexsort((numbers, ranks, ~self.reference[tasks]))
 

@@ -3,9 +3,8 @@
 documents ─▶ digests, URL digests, band keys, ranks ─▶ sorted .npy files in the work folder, one a task and method
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +15,16 @@ from tokenmill_corpus.dedup.exact import normalised_digests, text_digests
 from tokenmill_corpus.dedup.keys import Records, save_array, save_sorted
 from tokenmill_corpus.dedup.methods import Method, methods
 from tokenmill_corpus.dedup.minhash import band_keys
-from tokenmill_corpus.dedup.order import ranks, sketch_path
+from tokenmill_corpus.dedup.order import keys_path, ranks, ranks_path
 from tokenmill_corpus.dedup.settings import DedupSettings, Exact
 from tokenmill_corpus.dedup.url import url_digests
 from tokenmill_corpus.documents import Documents
 
 DIGEST = np.dtype([("key", "<u8"), ("rest", "<u8"), ("index", "<u4")])
 BAND = np.dtype([("key", "<u8"), ("index", "<u4")])
-"""`index`: which document of the task."""
+"""`index`: which document of the batch, and once written of the task."""
+PART_BYTES = 64 << 20
+"""Keys that are written as a part once there are so many of them."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +36,42 @@ class Sketch:
     """Records of `DIGEST` or `BAND`."""
     ranks: NDArray[np.uint64] | None = None
 
-    @classmethod
-    def join(cls, sketches: Sequence[Self]) -> Self:
-        """The sketch of the documents of all `sketches`, one after the other."""
-        if not sketches:
-            return cls()
-        starts = np.cumsum([0, *(sketch.num_documents for sketch in sketches)])
-        keys = {}
-        for method in sketches[0].keys:
-            keys[method] = np.concatenate([sketch.keys[method] for sketch in sketches])
-            lengths = [len(sketch.keys[method]) for sketch in sketches]
-            keys[method]["index"] += np.repeat(starts[:-1], lengths).astype(np.uint32)
-        found = [sketch.ranks for sketch in sketches if sketch.ranks is not None]
-        return cls(int(starts[-1]), keys, np.concatenate(found) if found else None)
 
-    def save(self, work: Work, task: int) -> None:
-        """Write it for the phases to come, as that of filter task `task`."""
-        for method, records in self.keys.items():
-            save_sorted(sketch_path(work, task, method), records)
-        if self.ranks is not None:
-            save_array(sketch_path(work, task, "ranks"), self.ranks)
+class SketchWriter:
+    """Writes the sketch of a filter task, for the phases to come.
+
+    In parts, each sorted by itself, so that memory stays bounded however many documents a task has.
+    """
+
+    def __init__(self, work: Work, task: int) -> None:
+        self._work, self._task = work, task
+        self._keys: dict[Method, list[Records]] = {}
+        self._ranks: list[NDArray[np.uint64]] = []
+        self._num_documents = self._num_parts = self._bytes = 0
+
+    def add(self, sketch: Sketch) -> None:
+        """Append the sketch of the task's next documents."""
+        for method, records in sketch.keys.items():
+            records["index"] += np.uint32(self._num_documents)
+            self._keys.setdefault(method, []).append(records)
+            self._bytes += records.nbytes
+        if sketch.ranks is not None:
+            self._ranks.append(sketch.ranks)
+        self._num_documents += sketch.num_documents
+        if self._bytes >= PART_BYTES:
+            self._write_part()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._write_part()
+        if self._ranks:
+            save_array(ranks_path(self._work, self._task), np.concatenate(self._ranks))
+
+    def _write_part(self) -> None:
+        for method, parts in self._keys.items():
+            save_sorted(keys_path(self._work, self._task, method, self._num_parts), np.concatenate(parts))
+        self._keys, self._bytes = {}, 0
+        self._num_parts += 1
 
 
 def sketch(settings: DedupSettings, documents: Documents) -> Sketch:
