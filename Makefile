@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-engines lint wheels sample schemas settings bench clean
+.PHONY: help install demo test test-engines lint wheels sample schemas settings bench bench-corpus clean-kernels clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,14 @@ sample: install  ## build the sample chain in manifests/sample again
 
 bench: install  ## speed side by side with a baseline, as ratios
 	$(BIN)/python benchmarks/loading.py
+
+TEXT   ?=
+bench-corpus: install  ## corpus rules, dedup and `prep clean` beside datatrove, rensa and a suffix array; TEXT="FILE..." adds text
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	for part in filters dedup cuts clean; do $(BIN)/python benchmarks/corpus_$$part.py $(TEXT) || exit 1; done
+
+clean-kernels:  ## forget compiled kernels
+	find packages -name '*.nb[ci]' -delete
 
 clean:  ## remove what the targets above made
 	rm -rf $(VENV) $(DEMO) dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

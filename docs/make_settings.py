@@ -1,13 +1,14 @@
 """Write the reference of all settings to standard output: `python docs/make_settings.py > docs/settings.md`."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from tokenmill_corpus import CleanConfig
+from tokenmill_corpus.profiles import PROFILES
 from tokenmill_shards.mix import MixConfig
 from tokenmill_shards.tokenize import TokenizeConfig
 from tokenmill_tokenizer import TrainTokenizerConfig
@@ -37,6 +38,18 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fi
             yield from settings(field.annotation, f"{prefix}{name}.")
         else:
             yield prefix + name, field
+            for inner in get_args(field.annotation):
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    yield from settings(inner, f"{prefix}{name}[].")
+
+
+def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted name, value) of everything in nested settings."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
 
 
 def shown(value: Any) -> str:
@@ -57,10 +70,16 @@ def main() -> None:
         print(f"## `{command}`\n\n| setting | default | meaning |\n|---|---|---|")
         for name, field in settings(model):
             meaning = " ".join((field.description or "").split()).replace("|", "\\|")
-            print(f"| `{name}` | {shown(field.default)} | {meaning} |")
+            default = field.default if field.default_factory is None else field.get_default(call_default_factory=True)
+            print(f"| `{name}` | {shown(default)} | {meaning} |")
         print()
-    print(f"Presets for `model.preset`: {', '.join(f'`{name}`' for name in PRESETS)}. What a profile sets of")
-    print("`prep clean` stands in `tokenmill_corpus/profiles.py`; a family of rules is on where `enabled` is.")
+    print("## Profiles of `prep clean`\n\nWhat each sets; other settings have their defaults, and yours come on top.\n")
+    print("| profile | settings |\n|---|---|")
+    for profile, values in PROFILES.items():
+        print(f"| `{profile}` | {', '.join(f'`{name} = {shown(value)}`' for name, value in leaves(values))} |")
+    print()
+    print(f"Presets for `model.preset`: {', '.join(f'`{name}`' for name in PRESETS)}. A family of rules is on")
+    print("where `enabled` is; who sets something of it, switches it on.")
 
 
 if __name__ == "__main__":

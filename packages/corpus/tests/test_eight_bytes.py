@@ -2,12 +2,15 @@
 
 import string
 
+import numba
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from tokenmill_corpus.eight_bytes import alphanumeric_run, find_byte
+from tokenmill_corpus.eight_bytes import alphanumeric_run, copy, count_byte, find_byte
 from tokenmill_corpus.hashing import hash_bytes
+from tokenmill_corpus.lines import count_characters
 
 ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
 NEAR_LIMITS = st.sampled_from(list(b"/09:@AZ[`az{\x00\x01\x7f\x80\xff\n. "))
@@ -15,11 +18,33 @@ NEAR_LIMITS = st.sampled_from(list(b"/09:@AZ[`az{\x00\x01\x7f\x80\xff\n. "))
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(NEAR_LIMITS, max_size=40).map(bytes), st.integers(0, 40), st.integers(0, 40), NEAR_LIMITS)
-def test_a_byte_is_found_where_python_finds_it(text: bytes, first: int, last: int, byte: int) -> None:
+def test_bytes_are_found_and_counted_as_python_does(text: bytes, first: int, last: int, byte: int) -> None:
     last = min(last, len(text))
     first = min(first, last)
     found = text.find(bytes([byte]), first, last)
     assert find_byte(np.frombuffer(text, np.uint8), first, last, byte) == (last if found < 0 else found)
+    assert count_byte(np.frombuffer(text, np.uint8), first, last, byte) == text.count(bytes([byte]), first, last)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=20), st.text(max_size=40), st.text(max_size=20))
+def test_characters_are_counted_inside_a_text(before: str, text: str, after: str) -> None:
+    first, last = len(before.encode()), len((before + text).encode())
+    assert count_characters(np.frombuffer((before + text + after).encode(), np.uint8), first, last) == len(text)
+
+
+@numba.njit(cache=True)
+def copied(text: NDArray[np.uint8], first: int, last: int, start: int) -> NDArray[np.uint8]:
+    out = np.zeros(50, np.uint8)
+    copy(text, first, last, out, start)
+    return out
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(min_size=40, max_size=40), st.integers(0, 40), st.integers(0, 40), st.integers(0, 10))
+def test_a_copy_has_the_bytes_asked_for_and_no_others(text: bytes, first: int, last: int, start: int) -> None:
+    expected = (bytes(start) + text[first:last]).ljust(50, b"\0")
+    assert bytes(copied(np.frombuffer(text, np.uint8), first, max(first, last), start)) == expected
 
 
 @settings(max_examples=500, deadline=None)

@@ -94,3 +94,27 @@ def test_scores_are_columns_of_what_stays(clean: Clean, write_jsonl: Write) -> N
     result = clean(write_jsonl("a.jsonl", [text(0, 20), "short", text(50, 30)]), scores=True)
     assert [row["length.words"] for row in result.rows] == [20.0, 30.0]
     assert all(row["gopher_repetition.duplicate_line_ratio"] == 0 for row in result.rows)
+
+
+def test_edits_have_rows_that_add_up_to_the_ledger(clean: Clean, write_jsonl: Write) -> None:
+    sentence = "This line is long enough to be looked for elsewhere."
+    texts = [f"{text(0)}\n{sentence}\n{text(100)}", f"{text(200)} write to a@example.org\n{sentence}", sentence]
+    raw = write_jsonl("a.jsonl", [{"id": n, "text": value} for n, value in enumerate(texts)])
+    result = clean(raw, filter={"pii": {"enabled": True}}, dedup={"lines": {"enabled": True}}, **NO_RULES)
+    rows = pq.read_table(result.folder / "edited-00000.parquet").to_pylist()
+    assert [(row["id"], row["rule"], row["bytes"]) for row in rows] == [
+        ("1", "duplicate_line", 1 + len(sentence)),
+        ("1", "pii.email", len("a@example.org") - len("<EMAIL>")),
+    ]
+    assert [(row["id"], row["rule"]) for row in dropped(result.folder)] == [("2", "emptied_by_cuts")]
+    for row in rows:
+        assert result.ledger[row["rule"]] == (0, row["bytes"])
+    assert result.texts == [texts[0], texts[1].replace("a@example.org", "<EMAIL>").removesuffix("\n" + sentence)]
+
+
+def test_a_bloom_filter_names_no_document_in_place_of_another(clean: Clean, write_jsonl: Write) -> None:
+    raw = write_jsonl("a.jsonl", [text(0), text(100), text(0)])
+    result = clean(raw, dedup={"bloom": {"enabled": True}}, **NO_RULES)
+    assert [(row["row"], row["rule"], row["kept_file"]) for row in dropped(result.folder)] == [
+        (3, "bloom_duplicate", None)
+    ]

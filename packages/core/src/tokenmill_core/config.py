@@ -87,12 +87,24 @@ def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
         path = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
             lines.append(f"unknown setting {path!r}{_nearest(model, item['loc'])}")
+        elif item["type"] in ("model_type", "dict_type"):
+            lines.append(
+                f"{path}: expected a section with settings of its own, such as {path}.{_first_setting(model, item)}"
+            )
         elif item["type"] == "missing":
             lines.append(f"{path}: this setting is required")
         else:
             value = "" if isinstance(item["input"], dict | list) else f" (got {item['input']!r})"
             lines.append(f"{path or 'settings'}: {item['msg'].removeprefix('Value error, ')}{value}")
     return lines
+
+
+def _first_setting(model: type[BaseModel], item: Any) -> str:
+    owner: Any = model
+    for part in item["loc"]:
+        owner = _child(owner, part)
+    found = _model_in(owner)
+    return f"{next(iter(found.model_fields))}={item['input']}" if found else "name=value"
 
 
 def _nearest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:

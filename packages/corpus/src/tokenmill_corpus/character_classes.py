@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import kernel
+from tokenmill_corpus.kernels import at, kernel
 
 LETTER = 1
 """General category L."""
@@ -40,21 +40,21 @@ def character_classes() -> NDArray[np.uint8]:
 @kernel
 def class_at(text: NDArray[np.uint8], i: int, classes: NDArray[np.uint8]) -> tuple[int, int]:
     """(classes, bytes) of the character at byte `i` of valid UTF-8."""
-    byte = text[i]
+    byte = at(text, i)
     if byte < 0x80:
-        return int(classes[byte]), 1
+        return int(at(classes, byte)), 1
     if byte < 0xE0:
-        return int(classes[((byte & 0x1F) << 6) | (text[i + 1] & 0x3F)]), 2
-    code = ((byte & 0x0F) << 12) | ((text[i + 1] & 0x3F) << 6) | (text[i + 2] & 0x3F)
+        return int(at(classes, ((byte & 0x1F) << 6) | (at(text, i + 1) & 0x3F))), 2
+    code = ((byte & 0x0F) << 12) | ((at(text, i + 1) & 0x3F) << 6) | (at(text, i + 2) & 0x3F)
     if byte < 0xF0:
-        return int(classes[code]), 3
-    return int(classes[((code & 0x7FFF) << 6) | (text[i + 3] & 0x3F)]), 4
+        return int(at(classes, code)), 3
+    return int(at(classes, ((code & 0x7FFF) << 6) | (at(text, i + 3) & 0x3F))), 4
 
 
 @kernel
 def class_before(text: NDArray[np.uint8], i: int, classes: NDArray[np.uint8]) -> tuple[int, int]:
     """(classes, bytes) of the character that ends before byte `i` of valid UTF-8."""
     first = i - 1
-    while text[first] & 0xC0 == 0x80:
+    while at(text, first) & 0xC0 == 0x80:
         first -= 1
     return class_at(text, first, classes)

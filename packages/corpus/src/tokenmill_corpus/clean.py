@@ -2,15 +2,17 @@
 
     filter   read ─▶ families of rules ─▶ survivors (Arrow) and their sketches, a task a group of files
     …        the phases of deduplication, over sketches and survivors: see `dedup`
-    write    survivors that stay ─▶ part-NNNNN.parquet (zstd), and with a full ledger dropped-NNNNN.parquet
+    write    survivors that stay ─▶ part-NNNNN.parquet (zstd), and the full ledger if it is asked for
 
 In = kept + dropped, in documents and in bytes, for each task and so for the whole. The documents of `against` take part
 in deduplication, always win, and are never written.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,12 +26,13 @@ from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
 from tokenmill_core.storage import HashingWriter
+from tokenmill_corpus.columns import counting, refuse_empty
 from tokenmill_corpus.config import CleanConfig, Ledger
 from tokenmill_corpus.dedup import SketchWriter, cut_phases, dedup_phases, dedup_report, sketch
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.dropped import DroppedRows
 from tokenmill_corpus.filters import Judge
 from tokenmill_corpus.filters.blocklist import LISTS
+from tokenmill_corpus.full_ledger import FullLedger
 from tokenmill_corpus.inputs import CleanInputs, recorded_config, resolve_clean_inputs
 from tokenmill_corpus.remaining import Remaining
 from tokenmill_corpus.survivors import FILTER, SurvivorsWriter
@@ -60,7 +63,8 @@ class CleanStage(Stage):
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The documents manifest."""
-        return DocumentsManifest(**common)
+        used = (name for family in self.resolved.families.values() for name in family.distributions())
+        return DocumentsManifest(**common | {"tools": common["tools"] | {name: version(name) for name in used}})
 
     def plan_filter(self, work: Work) -> Sequence[Task]:
         """A task for each group of small files, and for each share of a large one; those of `against` come last."""
@@ -76,18 +80,18 @@ class CleanStage(Stage):
         """Read and judge documents; the survivors and their sketches go to the work folder."""
         if task.payload.get("reference"):
             return self._run_reference(task, work)
-        dropped = DroppedRows()
+        rows, filled = FullLedger(), Counter[str]()
         full = self.config.ledger is Ledger.FULL
         with keeping_rejects(work, FILTER, task.index) as account:
-            judge = Judge(
-                self.resolved.families, account, on_drop=dropped.add if full else None, scores=self.config.scores
-            )
-            documents = map(judge, self._read(task, account))
-            num_survivors = self._keep(documents, task, work)
+            judge = Judge(self.resolved.families, account, scores=self.config.scores)
+            if full:
+                judge.on_drop, judge.on_edit = rows.drop, rows.edit
+            documents = counting(self._read(task, account), self.config.read_options().carry, filled)
+            num_survivors = self._keep(map(judge, documents), task, work)
         if full:
-            dropped.save(work.path(FILTER, f"{task.index:06d}.dropped.arrow"))
+            rows.save(work.path(FILTER, f"{task.index:06d}"))
         counts = Counts(input_documents=account.documents, input_bytes=account.bytes)
-        extra = {"survivors": num_survivors, "reference": False, "findings": judge.findings}
+        extra = {"survivors": num_survivors, "reference": False, "findings": judge.findings, "filled": dict(filled)}
         return Report(counts=counts, ledger=tuple(account.ledger()), notes=account.notes, extra=extra)
 
     def _run_reference(self, task: Task, work: Work) -> Report:
@@ -114,6 +118,10 @@ class CleanStage(Stage):
     def plan_write(self, work: Work) -> Sequence[Task]:
         """A task for each filter task that was not of `against`."""
         reports = work.reports(FILTER)
+        filled: Counter[str] = Counter()
+        for report in reports:
+            filled.update(report.extra.get("filled", {}))
+        refuse_empty(filled, self.config.columns_read())
         return [
             Task(index=index, payload={}, weight=report.counts.input_bytes)
             for index, report in enumerate(reports)
@@ -128,8 +136,8 @@ class CleanStage(Stage):
         part = work.path("write", f"part-{task.index:05d}.parquet")
         files = write_documents(remaining, part, self.config.compression_level)
         if full:
-            remaining.dropped.load(work.path(FILTER, f"{task.index:06d}.dropped.arrow"))
-            files += remaining.dropped.write(work.path("write", f"dropped-{task.index:05d}.parquet"))
+            remaining.rows.load(work.path(FILTER, f"{task.index:06d}"))
+            files += remaining.rows.write(part.parent, task.index)
         counts = filtered.counts.model_copy(update={"documents": remaining.documents, "bytes": remaining.bytes})
         for row in filtered.ledger:
             remaining.account.drop(row.reason, row.documents, row.bytes)

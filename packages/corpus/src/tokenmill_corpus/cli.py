@@ -43,7 +43,7 @@ _DEDUP: dict[str, dict[str, Any]] = {
 @click.option(
     "--language", multiple=True, metavar="CODE", help="Keep documents in this language, such as en; repeatable."
 )
-@click.option("--dedup", type=click.Choice(list(_DEDUP)), help="Which duplicates are dropped. [default: exact]")
+@click.option("--dedup", type=click.Choice(list(_DEDUP)), help="Which duplicates are dropped. [default: the profile's]")
 @click.option("--against", multiple=True, metavar="INPUT", help="Also drop what this corpus holds; repeatable.")
 @click.option("--scores", is_flag=True, default=None, help="Write the score of every rule as a column.")
 @click.option(
@@ -55,7 +55,11 @@ _DEDUP: dict[str, dict[str, Any]] = {
     "--preview", "is_preview", is_flag=True, help="Show what each rule would drop of a sample, and write nothing."
 )
 @click.option(
-    "--preview-documents", type=click.IntRange(min=1), default=2000, show_default=True, help="Size of that sample."
+    "--preview-documents",
+    type=click.IntRange(min=1),
+    default=2000,
+    show_default=True,
+    help="Size of that sample: the first documents of files spread over all inputs.",
 )
 @reader_options
 @previewed_stage_options

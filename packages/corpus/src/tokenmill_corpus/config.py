@@ -43,9 +43,30 @@ class CleanConfig(Frozen):
         if not isinstance(values, dict):
             return values
         profile = values.get("profile", Profile.NATIVE)
-        return merge(PROFILES.get(profile, {}), values)
+        return merge(PROFILES.get(profile, {}), _switched_on(values))
 
     def read_options(self) -> ReadOptions:
         """How documents are read: with the columns that rules and dedup look at."""
-        wanted = (*self.reader.carry, *self.filter.columns_read(), *self.dedup.columns_read())
-        return self.reader.model_copy(update={"carry": tuple(dict.fromkeys(wanted))})
+        return self.reader.model_copy(
+            update={"carry": tuple(dict.fromkeys((*self.reader.carry, *self.columns_read())))}
+        )
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Columns of the raw data that rules and dedup look at, beside the text."""
+        return (*self.filter.columns_read(), *self.dedup.columns_read())
+
+
+def _switched_on(values: dict[str, Any]) -> dict[str, Any]:
+    """`values` with what they set switched on, unless they say otherwise: who sets a threshold wants it to count."""
+    return values | {
+        name: {key: _enabled(model, key, value) for key, value in values[name].items()}
+        for name, model in (("filter", Filters), ("dedup", DedupSettings))
+        if isinstance(values.get(name), dict)
+    }
+
+
+def _enabled(model: type[Frozen], key: str, value: Any) -> Any:
+    section = model.model_fields[key].annotation if key in model.model_fields else None
+    if isinstance(value, dict) and value and "enabled" in getattr(section, "model_fields", {}):
+        return {"enabled": True} | value
+    return value

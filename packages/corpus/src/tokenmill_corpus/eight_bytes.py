@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import kernel
+from tokenmill_corpus.kernels import at, kernel
 
 ONE = np.uint64(1)
 EACH = np.uint64(0x0101010101010101)
@@ -26,11 +27,38 @@ def _load(typing_context: Any, text: Any, first: Any) -> Any:
         loaded = builder.load(pointer, align=1)
         return loaded if sys.byteorder == "little" else builder.bswap(loaded)
 
-    return types.uint64(text, first), generate
+    return types.uint64(text, types.int64), generate
 
 
 load: Callable[[NDArray[np.uint8], int], np.uint64] = intrinsic(_load)  # type: ignore[assignment]
 """`load(text, first)`: eight bytes from `first` on as a uint64, little end first. None of them may lie outside."""
+
+
+def _trailing_zeros(typing_context: Any, x: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.int64(types.uint64), generate
+
+
+trailing_zeros: Callable[[np.uint64], int] = intrinsic(_trailing_zeros)  # type: ignore[assignment]
+"""How many bits of a uint64 lie below the lowest one that is set; 64 where none is."""
+
+
+def _copy(typing_context: Any, text: Any, first: Any, last: Any, out: Any, start: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, first, last, _, start = arguments
+        source, target = (context.make_array(signature.args[k])(context, builder, arguments[k]).data for k in (0, 3))
+        num_bytes = builder.sub(last, first)
+        target, source = builder.gep(target, [start]), builder.gep(source, [first])
+        cgutils.raw_memcpy(builder, target, source, num_bytes, 1)  # type: ignore[no-untyped-call]
+        return context.get_dummy_value()
+
+    return types.none(text, types.int64, types.int64, out, types.int64), generate
+
+
+copy: Callable[[NDArray[np.uint8], int, int, NDArray[np.uint8], int], None] = intrinsic(_copy)  # type: ignore[assignment]
+"""`copy(text, first, last, out, start)`: write `text[first:last]` to byte `start` of `out`."""
 
 
 @kernel
@@ -53,10 +81,24 @@ def alphanumeric_run(eight: np.uint64) -> tuple[int, bool]:
     letters = (folded + EACH * np.uint64(0x80 - 0x61)) & ~(folded + EACH * np.uint64(0x80 - 0x7B))
     digits = (low + EACH * np.uint64(0x80 - 0x30)) & ~(low + EACH * np.uint64(0x80 - 0x3A))
     stops = ~((letters | digits) & ~eight) & HIGH
-    if stops == 0:
-        return 8, letters & HIGH != 0
-    before = (stops & (~stops + ONE)) - ONE  # all bits below the first stop's
-    return _bytes_below(stops), letters & before & HIGH != 0
+    before = ~stops & (stops - ONE)  # all bits below the first stop's
+    return trailing_zeros(stops) >> 3, letters & before & HIGH != 0
+
+
+@kernel
+def count_continuing(eight: np.uint64) -> int:
+    """How many of eight bytes of UTF-8 are not the first of their character: those of the form 10xxxxxx."""
+    continuing = (eight & ~(eight << ONE) & HIGH) >> np.uint64(7)
+    return np.int64(continuing * EACH >> np.uint64(56))  # type: ignore[return-value]  # signed, for numba
+
+
+@kernel
+def count_byte(text: NDArray[np.uint8], first: int, last: int, byte: int) -> int:
+    """How often `byte` stands in `text[first:last]`."""
+    count = 0
+    for i in range(first, last):
+        count += at(text, i) == byte
+    return count
 
 
 @kernel
@@ -68,15 +110,8 @@ def find_byte(text: NDArray[np.uint8], first: int, last: int, byte: int) -> int:
         # The lowest bit set is that of the first byte that is 0; above it, borrowing may set others.
         equal = (differs - EACH) & ~differs & HIGH
         if equal != 0:
-            return first + _bytes_below(equal)
+            return first + (trailing_zeros(equal) >> 3)
         first += 8
     while first < last and text[first] != byte:
         first += 1
     return first
-
-
-@kernel
-def _bytes_below(marks: np.uint64) -> int:
-    """How many bytes lie below the lowest of the marks, which are high bits of bytes."""
-    below = (marks & (~marks + ONE)) - ONE
-    return np.int64(((below & EACH) * EACH >> np.uint64(56)) - ONE)  # type: ignore[return-value]  # signed, for numba

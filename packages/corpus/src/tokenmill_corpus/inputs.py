@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokenmill_core.errors import InputError
+from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.inputs import RawGroup, expand_inputs, hash_group
 from tokenmill_core.manifest import DocumentsManifest
 from tokenmill_core.readers import Format
 from tokenmill_core.stage import Inputs, resolve_inputs
+from tokenmill_corpus.columns import warn_of_lost
 from tokenmill_corpus.config import CleanConfig
 from tokenmill_corpus.filters import Family
 
@@ -44,6 +45,8 @@ def resolve_clean_inputs(config: CleanConfig, inputs: Sequence[str], *, hashing:
     against = _resolve(config.against, config, hashing) if config.against else Inputs()
     against = replace(against, raw=tuple(replace(group, name=f"against.{group.name}") for group in against.raw))
     _refuse_both(documents, against)
+    _check_priority(config, documents)
+    warn_of_lost(documents.manifests, config.read_options().carry)
     return CleanInputs(documents, against, families, tuple(_named_files(families)))
 
 
@@ -58,6 +61,14 @@ def _refuse_both(documents: Inputs, against: Inputs) -> None:
     both += [item.url for item in against.manifests if item.manifest.digest in known]
     if both:
         raise InputError(f"against {both[0]!r}: this is an INPUT too, and nothing of it would be left; name another")
+
+
+def _check_priority(config: CleanConfig, documents: Inputs) -> None:
+    """Names to go by are those of inputs; of a dataset only its documents know theirs."""
+    known = [group.name for group in documents.raw]
+    unknown = [name for name in config.dedup.priority if name not in known]
+    if unknown and not documents.manifests:
+        raise ConfigError(f"dedup.priority: no input is called {unknown[0]!r}; the inputs are {', '.join(known)}")
 
 
 def _named_files(families: dict[str, Family]) -> list[RawGroup]:

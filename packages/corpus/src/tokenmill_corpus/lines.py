@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.eight_bytes import find_byte
+from tokenmill_corpus.eight_bytes import count_byte, count_continuing, find_byte, load, load_rest
 from tokenmill_corpus.hashing import add, empty_set, hash_bytes, mix, set_size
 from tokenmill_corpus.kernels import kernel
 from tokenmill_corpus.ratios import ratio
@@ -59,7 +59,7 @@ class Duplicates:
 def find_lines(text: TextBuffers) -> Lines:
     """The lines of all documents."""
     first, last = np.empty(len(text), np.int64), np.empty(len(text), np.int64)
-    room = len(text) + int(np.count_nonzero(text.data[text.offsets[0] : text.offsets[-1]] == NEWLINE))
+    room = len(text) + count_byte(text.data, text.offsets[0], text.offsets[-1], NEWLINE)
     starts, ends, characters = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
     hashes, opens = np.empty(room, np.uint64), np.empty(room, np.bool_)
     lines = Lines(first, last, starts, ends, characters, hashes, opens)
@@ -123,10 +123,11 @@ def strip(text: NDArray[np.uint8], first: int, last: int) -> tuple[int, int]:
 @kernel
 def count_characters(text: NDArray[np.uint8], first: int, last: int) -> int:
     """Code points of `text[first:last]`."""
-    count = 0
-    for i in range(first, last):
-        count += (text[i] & 0xC0) != 0x80
-    return count
+    count = last - first
+    while last - first >= 8:
+        count -= count_continuing(load(text, first))
+        first += 8
+    return count - count_continuing(load_rest(text, first, last))
 
 
 @numba.njit(cache=True)

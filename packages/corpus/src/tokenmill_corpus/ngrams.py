@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_corpus.hashing import set_size
-from tokenmill_corpus.kernels import kernel
+from tokenmill_corpus.kernels import at, kernel
 from tokenmill_corpus.words import Words
 
 TOP_NGRAMS = (2, 3, 4)
@@ -39,9 +39,9 @@ def _repeated_characters(words: Words) -> NDArray[np.int64]:
     most = 0
     for d in range(len(first)):
         most = max(most, last[d] - first[d])
-    places, slots, grams = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.uint64)
+    places, slots, grams = np.empty(most, np.int64), np.empty(most, np.uint64), np.empty(most, np.uint64)
     keys, counts = np.empty(set_size(most), np.uint64), np.empty(set_size(most), np.int32)
-    marks = np.empty(2 * set_size(most), np.uint8)
+    marks = np.empty(4 * set_size(most), np.uint8)
     for d in range(len(first)):
         num_places = last[d] - first[d]
         for k in range(num_places):
@@ -69,7 +69,7 @@ def _extend(
     while num_places > 0 and places[num_places - 1] + n > end:
         num_places -= 1
     for k in range(num_places):
-        h = (grams[k] ^ (grams[k] >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15) + hashes[places[k] + n - 1]
+        h = (grams[k] ^ (grams[k] >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15) + at(hashes, places[k] + n - 1)
         grams[k] = (h ^ (h >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9) | np.uint64(1)
     return num_places
 
@@ -79,7 +79,7 @@ def _drop_unique(
     places: NDArray[np.int64], grams: NDArray[np.uint64], num_places: int, marks: NDArray[np.uint8]
 ) -> int:
     """Drop most places whose n-gram occurs once, and none other: quick, as no branch depends on the text."""
-    size = 2 * set_size(num_places)
+    size = 4 * set_size(num_places)
     marks[:size] = 0
     mask = np.uint64(size - 1)
     for k in range(num_places):
@@ -98,19 +98,19 @@ def _count(
     num_places: int,
     keys: NDArray[np.uint64],
     counts: NDArray[np.int32],
-    slots: NDArray[np.int64],
+    slots: NDArray[np.uint64],
 ) -> None:
     """Fill `counts`, and `slots` with where in it the count of each place's n-gram stands."""
     size = set_size(num_places)
     keys[:size] = 0
-    mask = size - 1
+    mask = np.uint64(size - 1)
     for k in range(num_places):
-        slot = np.int64(grams[k] >> np.uint64(20)) & mask
+        slot = (grams[k] >> np.uint64(20)) & mask
         while keys[slot] != grams[k]:
             if keys[slot] == 0:
                 keys[slot], counts[slot] = grams[k], 0
                 break
-            slot = (slot + 1) & mask
+            slot = (slot + np.uint64(1)) & mask
         counts[slot] += 1
         slots[k] = slot
 
@@ -118,7 +118,7 @@ def _count(
 @kernel
 def _top(
     places: NDArray[np.int64],
-    slots: NDArray[np.int64],
+    slots: NDArray[np.uint64],
     num_places: int,
     counts: NDArray[np.int32],
     n: int,
@@ -137,7 +137,7 @@ def _top(
 def _narrow(
     places: NDArray[np.int64],
     grams: NDArray[np.uint64],
-    slots: NDArray[np.int64],
+    slots: NDArray[np.uint64],
     num_places: int,
     counts: NDArray[np.int32],
 ) -> int:
@@ -152,7 +152,7 @@ def _narrow(
 @kernel
 def _duplicates(
     places: NDArray[np.int64],
-    slots: NDArray[np.int64],
+    slots: NDArray[np.uint64],
     num_places: int,
     counts: NDArray[np.int32],
     n: int,

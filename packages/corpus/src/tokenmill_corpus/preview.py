@@ -23,7 +23,6 @@ from tokenmill_corpus.filters.judge import rules_of
 
 QUANTILES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0)
 NUM_BINS = 24
-_MAX_PIECES = 64
 _HEAD_CHARACTERS = 160
 _NUM_EXAMPLES = 3
 
@@ -92,7 +91,7 @@ class _Column:
 def preview(families: Mapping[str, Family], inputs: Inputs, options: ReadOptions, num_documents: int) -> Preview:
     """Judge about `num_documents` documents of `inputs` by every rule of every family.
 
-    The sample is the first documents of up to 64 pieces, spread evenly over all: the same for the same inputs.
+    The sample is the first documents of files spread evenly over all: the same for the same inputs.
     """
     columns: dict[str, _Column] = {}
     edits: dict[str, int] = {}
@@ -113,13 +112,15 @@ def preview(families: Mapping[str, Family], inputs: Inputs, options: ReadOptions
 
 
 def sample(inputs: Inputs, options: ReadOptions, num_documents: int) -> Iterator[pa.RecordBatch]:
-    """The first documents of pieces spread evenly over all inputs, about `num_documents` together."""
+    """The first documents of pieces spread evenly over all inputs, `num_documents` together if there are as many."""
     pieces = plan_inputs(inputs, options)
-    chosen = [pieces[i * len(pieces) // n] for n in [min(len(pieces), _MAX_PIECES)] for i in range(n)]
+    num_chosen = min(len(pieces), num_documents)
+    chosen = [pieces[index * len(pieces) // num_chosen] for index in range(num_chosen)]
     for index, piece in enumerate(chosen):
-        yield from _head(
-            piece, options, -(-num_documents * (index + 1) // len(chosen)) - -(-num_documents * index // len(chosen))
-        )
+        # What short pieces lack, the ones after them make up for.
+        for batch in _head(piece, options, -(-num_documents // (num_chosen - index))):
+            num_documents -= batch.num_rows
+            yield batch
 
 
 def _head(piece: Piece, options: ReadOptions, num_documents: int) -> Iterator[pa.RecordBatch]:
@@ -132,7 +133,9 @@ def _head(piece: Piece, options: ReadOptions, num_documents: int) -> Iterator[pa
 
 def _summed_up(columns: Mapping[str, _Column], edits: dict[str, int], places: Sequence[pa.RecordBatch]) -> Preview:
     sizes = np.concatenate([Documents(batch).text.num_bytes for batch in places]) if places else np.zeros(0, np.int64)
-    breaks = np.array([np.concatenate(column.breaks) for column in columns.values()]).reshape(len(columns), len(sizes))
+    breaks = np.zeros((len(columns), len(sizes)), np.bool_)
+    for i, column in enumerate(columns.values()):
+        breaks[i] = np.concatenate(column.breaks)
     broken = breaks.sum(axis=0)
     first = breaks & (np.cumsum(breaks, axis=0) == 1)
     documents = pa.Table.from_batches(places) if places else None

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from tokenmill_corpus.preview import Preview, RulePreview
 
+_WIDTH_OF_QUANTILES, _WIDTH_OF_ALL = 130, 180
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -14,26 +15,40 @@ def print_preview(preview: Preview, console: Console) -> None:
     """Print `preview`; rules that drop nothing have no examples."""
     console.print(
         f"{preview.documents:,} documents looked at, {preview.bytes:,} bytes; "
-        f"{preview.kept:,} would stay ({_share(preview.kept, preview.documents)}), {preview.kept_bytes:,} bytes"
+        f"rules would keep {preview.kept:,} ({_share(preview.kept, preview.documents)}), {preview.kept_bytes:,} bytes; "
+        "duplicates are not looked for"
     )
     for what, num_bytes in preview.edits.items():
         console.print(f"{what}: {num_bytes:,} bytes would be cut away")
-    console.print(_table(preview))
+    if not preview.rules:
+        console.print("no rule is on: choose a --profile, or set a threshold")
+        return
+    console.print(_table(preview, console.width))
     for rule in preview.rules:
         for line in _examples(rule):
             console.print(line, soft_wrap=True)
 
 
-def _table(preview: Preview) -> Table:
+def _table(preview: Preview, width: int) -> Table:
+    """As many columns as fit: the rules and what they drop always, then quantiles, then distributions."""
     table = Table(caption="drops: by itself; first: counted in the ledger; only: would stay without this rule")
-    table.add_column("rule")
-    for name in ("threshold", "drops", "first", "only", "5 %", "median", "95 %"):
-        table.add_column(name, justify="right")
-    table.add_column("distribution (1 % to 99 %)", no_wrap=True)
+    table.add_column("rule", overflow="fold")
+    names = [
+        "threshold",
+        "drops",
+        "first",
+        "only",
+        *(("5 %", "median", "95 %") if width >= _WIDTH_OF_QUANTILES else ()),
+    ]
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    if width >= _WIDTH_OF_ALL:
+        table.add_column("distribution (1 % to 99 %)", no_wrap=True)
     for rule in preview.rules:
-        quantiles = (_number(rule.quantiles[q]) for q in ("0.05", "0.5", "0.95"))
         shares = (_share(count, preview.documents) for count in (rule.dropped, rule.first, rule.only))
-        table.add_row(rule.rule, _number(rule.threshold), *shares, *quantiles, _bars(rule))
+        quantiles = (_number(rule.quantiles[q]) for q in ("0.05", "0.5", "0.95"))
+        cells = [rule.rule, _number(rule.threshold), *shares, *quantiles, _bars(rule)]
+        table.add_row(*cells[: len(table.columns)])
     return table
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from tokenmill_core.documents import Account
 from tokenmill_core.stage import Work
 from tokenmill_corpus.config import CleanConfig
-from tokenmill_corpus.dedup import RULES, Duplicates, apply_cuts, cuts, duplicates
+from tokenmill_corpus.dedup import RULES, Duplicates, Method, apply_cuts, cuts, duplicates
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.dropped import DroppedRows
+from tokenmill_corpus.full_ledger import FullLedger
 from tokenmill_corpus.survivors import places_of, read_survivors
 
 EMPTIED = "emptied_by_cuts"
@@ -25,12 +25,13 @@ class Remaining:
 
     def __init__(self, config: CleanConfig, work: Work, task: int, *, full_ledger: bool) -> None:
         self._work, self._task = work, task
+        self._min_jaccard = config.dedup.minhash.min_jaccard
         self._duplicates = duplicates(work, config.dedup, task)
         self._cuts = cuts(work, config.dedup, task)
         self._full_ledger = full_ledger
         self.account = Account()
         """What went. No documents are taken in: the filter task did that."""
-        self.dropped = DroppedRows()
+        self.rows = FullLedger()
         self.documents = self.bytes = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -55,15 +56,17 @@ class Remaining:
         keep[found.indices[here] - start] = False
         return documents.filter(pa.array(keep)), start + np.flatnonzero(keep)
 
-    def _drop_duplicates(self, documents: Documents, rule: str, which: NDArray[np.intp], start: int) -> None:
+    def _drop_duplicates(self, documents: Documents, rule: Method, which: NDArray[np.intp], start: int) -> None:
         """Enter those duplicates that `which` picks into the account and the ledger."""
         drops = np.zeros(len(documents), np.bool_)
         drops[self._duplicates.indices[which] - start] = True
         self.account.drop(rule, len(which), int(documents.text.num_bytes[drops].sum()))
         if self._full_ledger:
-            self.dropped.add_rows(documents, drops, rule, **self._instead(self._duplicates, which))
+            self.rows.dropped.add(
+                documents, drops, rule, documents.text.num_bytes, **self._instead(self._duplicates, rule, which)
+            )
 
-    def _instead(self, found: Duplicates, which: NDArray[np.intp]) -> dict[str, pa.Array]:
+    def _instead(self, found: Duplicates, rule: Method, which: NDArray[np.intp]) -> dict[str, pa.Array]:
         """Columns of the ledger for duplicates: how similar, and to which document that stays."""
         tasks, indices, values = found.kept_tasks[which], found.kept_indices[which], found.values[which]
         known = tasks >= 0
@@ -72,6 +75,7 @@ class Remaining:
         places = places_of(self._work, tasks[known], indices[known]).take(rows)
         return {
             "value": pa.array(values, mask=np.isnan(values)),
+            **({"threshold": pa.repeat(self._min_jaccard, len(which))} if rule is Method.NEAR else {}),
             **{f"kept_{name}": places.column(name).combine_chunks() for name in places.column_names},
         }
 
@@ -83,8 +87,11 @@ class Remaining:
         text, removed = apply_cuts(documents.text, here)
         emptied = text.num_bytes == 0
         for reason, num_bytes in removed.items():
-            self.account.drop(reason, 0, int(num_bytes[~emptied].sum()))
+            taken = np.where(emptied, 0, num_bytes)
+            self.account.drop(reason, 0, int(taken.sum()))
+            if self._full_ledger:
+                self.rows.edit(documents, reason, taken)
         self.account.drop(EMPTIED, int(emptied.sum()), int(documents.text.num_bytes[emptied].sum()))
         if self._full_ledger:
-            self.dropped.add_rows(documents, emptied, EMPTIED)
+            self.rows.dropped.add(documents, emptied, EMPTIED, documents.text.num_bytes)
         return documents.with_texts(text).filter(pa.array(~emptied))

@@ -19,7 +19,7 @@ from tokenmill_core.storage import AtomicWriter
 
 FILTER = "filter"
 """Name of the phase."""
-PLACE_COLUMNS = ("id", "file", "row")
+_PLACES = pa.schema([DOCUMENT_SCHEMA.field(name) for name in ("id", "file", "row")])
 
 
 def survivors_path(work: Work, task: int) -> Path:
@@ -62,11 +62,13 @@ def read_survivors(work: Work, task: int) -> Iterator[pa.RecordBatch]:
 
 def places_of(work: Work, tasks: NDArray[np.integer], indices: NDArray[np.integer]) -> pa.Table:
     """Columns `id`, `file` and `row` of the survivors (tasks[i], indices[i]), in this order."""
+    if not len(tasks):
+        return _PLACES.empty_table()
     found: list[pa.Table] = []
     positions: list[NDArray[np.intp]] = []
     for task in np.unique(tasks):
         here = np.flatnonzero(tasks == task)
-        table = pa.Table.from_batches(batch.select(PLACE_COLUMNS) for batch in read_survivors(work, int(task)))
+        table = pa.Table.from_batches(batch.select(_PLACES.names) for batch in read_survivors(work, int(task)))
         found.append(table.take(pa.array(indices[here])))
         positions.append(here)
     order = np.argsort(np.concatenate(positions), kind="stable")

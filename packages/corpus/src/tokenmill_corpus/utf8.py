@@ -3,21 +3,24 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import kernel
+from tokenmill_corpus.kernels import at, kernel
 
 
 @kernel
 def decode(text: NDArray[np.uint8], i: int) -> tuple[int, int]:
     """(code point, bytes) of the character at byte `i` of valid UTF-8."""
-    first = int(text[i])
+    first = int(at(text, i))
     if first < 0x80:
         return first, 1
     if first < 0xE0:
-        return ((first & 0x1F) << 6) | (text[i + 1] & 0x3F), 2
+        return ((first & 0x1F) << 6) | (at(text, i + 1) & 0x3F), 2
     if first < 0xF0:
-        return ((first & 0x0F) << 12) | ((text[i + 1] & 0x3F) << 6) | (text[i + 2] & 0x3F), 3
+        return ((first & 0x0F) << 12) | ((at(text, i + 1) & 0x3F) << 6) | (at(text, i + 2) & 0x3F), 3
     return (
-        ((first & 0x07) << 18) | ((text[i + 1] & 0x3F) << 12) | ((text[i + 2] & 0x3F) << 6) | (text[i + 3] & 0x3F)
+        ((first & 0x07) << 18)
+        | ((at(text, i + 1) & 0x3F) << 12)
+        | ((at(text, i + 2) & 0x3F) << 6)
+        | (at(text, i + 3) & 0x3F)
     ), 4
 
 

@@ -16,10 +16,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.character_classes import LETTER, SPACE, SYMBOL, UNSPACED, character_classes
+from tokenmill_corpus.character_classes import (
+    LETTER,
+    SPACE,
+    SYMBOL,
+    UNSPACED,
+    character_classes,
+    class_at,
+    class_before,
+)
 from tokenmill_corpus.eight_bytes import alphanumeric_run, load
 from tokenmill_corpus.hashing import hash_bytes
-from tokenmill_corpus.kernels import kernel
+from tokenmill_corpus.kernels import at, kernel
 from tokenmill_corpus.text_buffers import TextBuffers
 from tokenmill_corpus.utf8 import decode
 
@@ -80,7 +88,7 @@ def _find_words(data: NDArray[np.uint8], offsets: NDArray[np.int64], classes: ND
         first = token
         while i < end:
             code, width = decode(data, i)
-            what = classes[code]
+            what = at(classes, code)
             if what & SPACE:
                 gap = int(token > first)
                 i += width
@@ -119,30 +127,29 @@ def _symbol(data: NDArray[np.uint8], i: int, end: int, symbol: int, place: int) 
 @kernel
 def _word(data: NDArray[np.uint8], i: int, end: int, classes: NDArray[np.uint8], place: int) -> tuple[int, int, int]:
     """(byte after, place after, has a letter) of the word at byte `i`: up to the last character that is no symbol."""
-    letter, before = 0, SPACE
-    word_i, word_place = i, place
+    letter, word_i, word_place = 0, i, place
     while i < end:
-        if i + 8 <= end and data[i] < 0x80:
+        if i + 8 <= end:
             run, letters = alphanumeric_run(load(data, i))
-            i += run
-            place += run
             if run > 0:
+                i += run
+                place += run
                 letter |= letters
-                word_i, word_place, before = i, place, classes[data[i - 1]]
-            if run == 8:
-                continue
+                word_i, word_place = i, place
+                if run == 8:
+                    continue
         code, width = decode(data, i)
-        what = classes[code]
+        what = at(classes, code)
         if what & (SPACE | UNSPACED):
             break
-        if what & SYMBOL and before & LETTER and _is_dash(code) and _letter_at(data, i + width, end, classes):
-            break
+        if what & SYMBOL:
+            if _is_dash(code) and _between_letters(data, i, width, end, classes):
+                break
+        else:
+            letter |= what & LETTER
+            word_i, word_place = i + width, place + 1
         i += width
         place += 1
-        if not what & SYMBOL:
-            letter |= what & LETTER
-            word_i, word_place = i, place
-        before = what
     return word_i, word_place, letter
 
 
@@ -152,5 +159,8 @@ def _is_dash(code: int) -> bool:
 
 
 @kernel
-def _letter_at(data: NDArray[np.uint8], i: int, end: int, classes: NDArray[np.uint8]) -> bool:
-    return i < end and classes[decode(data, i)[0]] & LETTER != 0
+def _between_letters(data: NDArray[np.uint8], i: int, width: int, end: int, classes: NDArray[np.uint8]) -> bool:
+    """Whether letters stand on both sides of the character at byte `i`, which is not the first one."""
+    if i + width == end or not class_before(data, i, classes)[0] & LETTER:
+        return False
+    return class_at(data, i + width, classes)[0] & LETTER != 0

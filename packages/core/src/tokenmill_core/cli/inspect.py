@@ -1,6 +1,7 @@
 """`prep show`, `verify`, `lineage` and `diff`: what a manifest says, whether it is true, where it comes from."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -29,8 +30,8 @@ def show(path: str, as_json: bool) -> None:
         return
     click.echo(describe(loaded))
     click.echo("config:")
-    for name, value in loaded.manifest.config.items():
-        click.echo(f"  {name} = {json.dumps(value)}")
+    for name, value in _leaves("", loaded.manifest.config, hide_off=True):
+        click.echo(f"  {name.removeprefix('.')} = {json.dumps(value)}")
     wide_console().print(_file_table(loaded))
 
 
@@ -143,7 +144,7 @@ def diff(a: str, b: str, exit_code: bool, as_json: bool) -> int:
 
 def _comparable(loaded: LoadedManifest[Any]) -> dict[str, Any]:
     body = loaded.manifest.model_dump(mode="json")
-    flat: dict[str, Any] = {f"config.{k}": v for k, v in body.pop("config").items()}
+    flat: dict[str, Any] = dict(_leaves("config", body.pop("config")))
     flat |= {f"counts.{k}": v for k, v in body.pop("counts").items()}
     flat |= {f"inputs.{ref['kind']}.{ref['name']}": ref["digest"] for ref in body.pop("inputs")}
     flat |= {f"files.{entry['path']}": entry["sha256"] for entry in body.pop("files")}
@@ -152,3 +153,15 @@ def _comparable(loaded: LoadedManifest[Any]) -> dict[str, Any]:
     flat |= {f"tools.{k}": v for k, v in body.pop("tools").items()}
     flat |= body
     return flat
+
+
+def _leaves(path: str, value: Any, *, hide_off: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every setting by its whole path; with `hide_off`, of a section that is not enabled nothing but that."""
+    if not isinstance(value, dict) or not value:
+        yield path, value
+        return
+    if hide_off and value.get("enabled") is False:
+        yield f"{path}.enabled", False
+        return
+    for key, child in value.items():
+        yield from _leaves(f"{path}.{key}", child, hide_off=hide_off)

@@ -13,6 +13,7 @@ from tokenmill_core.build import Built, build_stage
 from tokenmill_core.config import apply_override, merge, read_toml, validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.executor import EXECUTORS, Executor, open_executor
+from tokenmill_core.manifest import LedgerRow
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.readers import Format, TextUnit
 from tokenmill_core.stage import StageType
@@ -190,6 +191,23 @@ def describe(loaded: LoadedManifest[Any]) -> str:
     if counts.tokens:
         parts.append(f"{counts.tokens:,} tokens")
     lines = [", ".join(parts) + f" -> {_as_seen_from_here(loaded.url)}"]
-    lines += [f"  dropped {row.documents:,} ({row.bytes:,} bytes): {row.reason}" for row in manifest.ledger]
-    lines += [f"  noted {count:,}: {what}" for what, count in manifest.notes.items()]
+    lines += [_ledger_line(row) for row in manifest.ledger]
+    lines += [f"  noted {count:,}: {what}" for what, count in _summed_up(manifest.notes).items()]
     return "\n".join(lines)
+
+
+def _ledger_line(row: LedgerRow) -> str:
+    if row.documents:
+        return f"  dropped {row.documents:,} ({row.bytes:,} bytes): {row.reason}"
+    return (
+        f"  cut {row.bytes:,} bytes: {row.reason}" if row.bytes >= 0 else f"  added {-row.bytes:,} bytes: {row.reason}"
+    )
+
+
+def _summed_up(notes: dict[str, int]) -> dict[str, int]:
+    """Notes with the suffixes of files that were left out as one: a folder of code has dozens."""
+    skipped = {what: count for what, count in notes.items() if what.startswith("skipped_suffix_")}
+    if len(skipped) <= 3:
+        return notes
+    rest = {what: count for what, count in notes.items() if what not in skipped}
+    return rest | {f"files left out by their suffix ({len(skipped)} kinds)": sum(skipped.values())}

@@ -12,7 +12,7 @@ from tokenmill_core.pipeline import load_recipe, run_recipe
 
 @click.command()
 @click.argument("recipe")
-@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Such as steps.NAME.config.dedup=none.")
+@click.option("--set", "overrides", multiple=True, metavar="NAME=VALUE", help="Such as steps.NAME.config.profile=code.")
 @execution_options
 def run(recipe: str, overrides: tuple[str, ...], force: bool, as_json: bool, **execution: Any) -> None:
     """Bring every step of the TOML file RECIPE up to date.
@@ -20,7 +20,7 @@ def run(recipe: str, overrides: tuple[str, ...], force: bool, as_json: bool, **e
     A step whose inputs, settings and stage version are those of its output is skipped.
 
     \b
-    Example: prep run pipelines/demo.toml --set steps.prose.config.filter.min_words=5
+    Example: prep run pipelines/demo.toml --set steps.prose.config.filter.length.min_words=5
     """
 
     def tell(name: str, built: Built) -> None:

@@ -29,7 +29,7 @@ from tokenmill_corpus.character_classes import (
     class_before,
 )
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.eight_bytes import find_byte
+from tokenmill_corpus.eight_bytes import copy, find_byte
 from tokenmill_corpus.filters.family import Edit, Family, Outcome, at_least, not_flagged
 from tokenmill_corpus.kernels import kernel
 from tokenmill_corpus.lines import Lines, strip
@@ -148,11 +148,12 @@ def _cut(
     )
     for d in range(n):
         end = cut.offsets[d]
+        somewhere = find_phrases(data, offsets[d], offsets[d + 1], phrases)
+        cut.lorem_ipsum[d] = somewhere & LOREM_IPSUM != 0
+        cut.curly_bracket[d] = find_byte(data, offsets[d], offsets[d + 1], CURLY_BRACKET) < offsets[d + 1]
         for k in range(lines.first[d], lines.last[d]):
             first, last = offsets[d] + lines.starts[k], offsets[d] + lines.ends[k]
-            found = find_phrases(data, first, last, phrases)
-            cut.lorem_ipsum[d] |= found & LOREM_IPSUM != 0
-            cut.curly_bracket[d] |= find_byte(data, first, last, CURLY_BRACKET) < last
+            found = find_phrases(data, first, last, phrases) if somewhere else 0
             end = _cut_line(data, first, last, found, classes, options, cut, d, end)
         cut.offsets[d + 1] = end
     return cut
@@ -206,8 +207,7 @@ def _copy(
         bracket = find_byte(data, i, last, SQUARE_BRACKET) if remove_citations else last
         while stop == start and i < bracket and data[i] == SPACE_BYTE:  # where the line began with a citation
             i += 1
-        for k in range(bracket - i):
-            out[stop + k] = data[i + k]
+        copy(data, i, bracket, out, stop)
         stop += bracket - i
         i = bracket
         if i < last:
@@ -272,9 +272,6 @@ def _ends_well(text: NDArray[np.uint8], first: int, last: int, classes: NDArray[
 def _count_sentences(text: NDArray[np.uint8], first: int, last: int, classes: NDArray[np.uint8]) -> int:
     sentences, begun, i = 0, first, first
     while i < last:
-        if text[i] < 0x80 and not classes[text[i]] & TERMINAL:
-            i += 1
-            continue
         what, width = class_at(text, i, classes)
         i += width
         if not what & TERMINAL:

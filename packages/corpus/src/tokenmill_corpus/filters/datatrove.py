@@ -90,6 +90,10 @@ class Datatrove(Family):
         rules = [not_flagged(reason, _placed(hit, [1] * len(hit), len(documents))) for reason, hit in reasons.items()]
         return Outcome(rules=rules, edit=_edit(documents.text, texts, rows, shown, removed, count) if removed else None)
 
+    def distributions(self) -> tuple[str, ...]:
+        """datatrove, and what splits words for it."""
+        return ("datatrove", "spacy")
+
     def check(self) -> None:
         """Every filter is there and takes its arguments."""
         for which in self.filters:

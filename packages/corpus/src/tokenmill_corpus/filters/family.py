@@ -97,6 +97,10 @@ class Family(Frozen, ABC):
         """Setting ─▶ path of each file that decides what the family says: they become inputs of the dataset."""
         return {}
 
+    def distributions(self) -> tuple[str, ...]:
+        """Installed distributions that decide what the family says: their versions are recorded."""
+        return ()
+
     def columns_read(self) -> tuple[str, ...]:
         """Columns of the raw data that it looks at, beside the text."""
         return ()

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.eight_bytes import find_byte
+from tokenmill_corpus.eight_bytes import count_byte, find_byte
 from tokenmill_corpus.filters.family import Family, Outcome, at_least, at_most
-from tokenmill_corpus.kernels import kernel
+from tokenmill_corpus.kernels import at, kernel
 from tokenmill_corpus.lines import Lines
 from tokenmill_corpus.ratios import ratio
 from tokenmill_corpus.word_lists import MAX_WORDS, WordList
@@ -87,9 +87,9 @@ def _count_words(words: Words) -> NDArray[np.int64]:
     for d in range(len(out)):
         alphabetic, length = 0, 0
         for k in range(words.first[d], words.last[d]):
-            kind = words.kinds[k]
+            kind = at(words.kinds, k)
             alphabetic += (kind & HAS_LETTER) != 0
-            length += ((kind & IS_WORD) != 0) * (words.ends[k] - words.starts[k])
+            length += ((kind & IS_WORD) != 0) * (at(words.ends, k) - at(words.starts, k))
             length += ((kind & IS_UNSPACED) != 0) * (UNSPACED_LENGTH - 1)
         out[d, 0], out[d, 1] = alphabetic, length
     return out
@@ -100,10 +100,8 @@ def _count_symbols(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArr
     """Columns: number signs, ellipses."""
     out = np.zeros((len(offsets) - 1, 2), np.int64)
     for d in range(len(offsets) - 1):
-        start, end, hashes = offsets[d], offsets[d + 1], 0
-        for i in range(start, end):
-            hashes += data[i] == HASH
-        out[d, 0] = hashes
+        start, end = offsets[d], offsets[d + 1]
+        out[d, 0] = count_byte(data, start, end, HASH)
         out[d, 1] = _count(THREE_DOTS, data, start, end) + _count(ELLIPSIS, data, start, end)
     return out
 

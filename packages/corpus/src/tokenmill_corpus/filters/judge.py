@@ -17,6 +17,8 @@ from tokenmill_corpus.filters.family import Edit, Family, Outcome, Rule
 
 OnDrop = Callable[[Documents, NDArray[np.bool_], str, Rule], None]
 """Hears of each rule that drops documents: (documents of the batch, which of them, the reason, the rule)."""
+OnEdit = Callable[[Documents, str, NDArray[np.int64]], None]
+"""Hears of each edit: (documents of the batch, the reason, bytes it took from each; 0 from those that are dropped)."""
 
 
 @dataclass
@@ -27,6 +29,7 @@ class Judge:
     """In the order of application, by name."""
     account: Account
     on_drop: OnDrop | None = None
+    on_edit: OnEdit | None = None
     scores: bool = False
     """Whether the values of all rules become columns, `<family>.<score>`."""
     findings: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
@@ -70,7 +73,10 @@ class Judge:
     def _edited(self, name: str, edit: Edit, documents: Documents, keep: NDArray[np.bool_]) -> Documents:
         """The documents with their new texts; what those that stay lost is on the account."""
         for what, removed in edit.removed.items():
-            self.account.drop(f"{name}.{what}", 0, int(removed[keep].sum()))
+            taken = np.where(keep, removed, 0)
+            self.account.drop(f"{name}.{what}", 0, int(taken.sum()))
+            if self.on_edit is not None:
+                self.on_edit(documents, f"{name}.{what}", taken)
         for what, count in edit.count.items():
             self.account.note(f"{name}.{what}", int(count[keep].sum()))
         return documents.with_texts(edit.text)

@@ -65,6 +65,10 @@ class Normalise(Family):
             text = new
         return Outcome() if text is old else Outcome(edit=Edit(text=text, removed=removed, count=count))
 
+    def distributions(self) -> tuple[str, ...]:
+        """ftfy, where it is used."""
+        return ("ftfy",) if self.mojibake else ()
+
     def check(self) -> None:
         """`ftfy` is there if it is to be used."""
         if self.mojibake:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pydantic import Field
 
-from tokenmill_core.errors import InputError
+from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.blocklist.urls import (
     domain_set,
@@ -94,7 +94,9 @@ class Blocklist(Family):
         return documents.batch.column(self.url_column)
 
     def check(self) -> None:
-        """Every list can be read."""
+        """There is a list, and every list can be read."""
+        if not self.named_files():
+            raise ConfigError(f"filter.blocklist: no list is given; name a file in one of {', '.join(LISTS)}")
         loaders = {
             "urls": url_set,
             "domains": domain_set,
