@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tokenmill_core.build import build_stage
@@ -73,6 +74,39 @@ def test_a_folder_that_mixes_data_with_loose_text_is_pointed_out(
     alone = prep("clean", "folder", "--format", "jsonl", "--out", "alone")
     assert alone.code == 0
     assert "several formats" not in caplog.text
+
+
+def test_a_file_that_was_changed_and_put_back_is_read_again(
+    made: Path, prep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read in between is of no use, though the content is again what the build is of."""
+    raw, text = made / "other.jsonl", '{"text": "the first content of this file, in more than ten words of text"}\n'
+    raw.write_text(text)
+    with monkeypatch.context() as during:
+
+        def write_and_check(stage: Any) -> None:
+            raw.write_text(text.replace("first", "second"))
+
+        during.setattr("tokenmill_core.build.check_input_files", write_and_check)
+        assert "changed while it was being read" in prep("clean", raw, "--out", "out").err
+    raw.write_text(text)
+    assert prep("clean", raw, "--out", "out").code == 0
+    assert "the first content" in pq.read_table(made / "out" / "part-00000.parquet")["text"][0].as_py()
+
+
+def test_a_dataset_that_changes_while_it_is_read_is_not_published(
+    made: Path, prep: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = made / "clean" / "part-00000.parquet"
+
+    def rewrite(stage: Any) -> None:
+        part.write_bytes(part.read_bytes())
+
+    monkeypatch.setattr("tokenmill_core.build.check_input_files", rewrite)
+    found = prep("clean", "clean", "--out", "again")
+    assert found.code == 1
+    assert "part-00000.parquet changed while it was being read" in found.err
+    assert not (made / "again" / "manifest.json").exists()
 
 
 def test_a_raw_file_that_changes_while_it_is_read_is_not_published(

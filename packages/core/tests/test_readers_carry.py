@@ -15,6 +15,7 @@ from tokenmill_core.config import validate_config
 from tokenmill_core.documents import DOCUMENT_SCHEMA, document_schema
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.readers import Format, Piece, ReadOptions
+from tokenmill_core.readers.microseconds import in_microseconds
 
 MIXED = [None, "x", "", 7, -0.5, True, {"b": [1, None], "a": "\u00fc"}, [1, "2"], 2**70, 0.1]
 AS_TEXT = [None, "x", "", "7", "-0.5", "true", '{"a":"\u00fc","b":[1,null]}', '[1,"2"]', str(2**70), "0.1"]
@@ -128,6 +129,66 @@ def test_text_that_is_no_utf8_is_replaced_and_within_a_nested_value_costs_that_v
     assert outcome.column("m") == ["ok", "caf\ufffd"]
     assert outcome.column("n") == ['["ok"]', None]
     assert outcome.account.notes == {"unreadable_carried_values": 1}
+
+
+def test_json_is_carried_to_500_levels_and_deeper_costs_the_value(tmp_path):
+    values = ["[" * depth + "1" + "]" * depth for depth in (254, 500, 501, 980)]
+    values += ['{"a":' * depth + "[]" + "}" * depth for depth in (499, 500)]
+    (tmp_path / "a").write_text("".join(f'{{"text":"t","m":{value}}}\n' for value in values))
+    outcome = read(tmp_path / "a", Format.JSONL, carry=("m",))
+    assert outcome.column("m") == [*values[:2], None, None, values[4], None]
+    assert outcome.account.notes == {"unreadable_carried_values": 3}
+
+
+NS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([{"t": 1}, {"t": 1000}], pa.struct([("t", NS)]), '{"t":"1970-01-01T00:00:00.000001"}'),
+        ([1, 5 * 10**9], pa.duration("ns"), "0:00:05"),
+        ([[1], [1000]], pa.list_(pa.time64("ns")), '["00:00:00.000001"]'),
+        ([[1], [1000]], pa.large_list(pa.timestamp("ns", "UTC")), '["1970-01-01T00:00:00.000001+00:00"]'),
+        ([[1], [1000]], pa.list_(NS, 1), '["1970-01-01T00:00:00.000001"]'),
+        ([[("k", 1)], [("k", 0)]], pa.map_(pa.string(), NS), '[["k","1970-01-01T00:00:00"]]'),
+        ([[2**31 - 1], [1]], pa.list_(pa.date32()), '["1970-01-02"]'),
+        ([[2**62], [1]], pa.list_(pa.timestamp("s")), '["1970-01-01T00:00:01"]'),
+        ([[2**62], [1]], pa.list_(pa.duration("s")), '["0:00:01"]'),
+        ([[1], []], pa.list_(pa.timestamp("us", "Mars/Olympus")), "[]"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("documents", [False, True])
+def test_times_that_python_cannot_hold_cost_their_value(tmp_path, values, kind, expected, documents):
+    own = {"id": ["i"] * 3, "text": ["a", "b", "c"], "file": ["f"] * 3, "row": [5, 6, 7]}
+    table = pa.table(own | {"m": pa.array([*values, None], kind)})
+    with pa.ipc.new_file(tmp_path / "a", table.schema) as file:
+        file.write_table(table)
+    piece = Piece(url=str(tmp_path / "a"), name="n", format=Format.ARROW, bytes=0, documents=documents)
+    outcome = read(tmp_path / "a", Format.ARROW, piece=piece, carry=("m",))
+    assert outcome.column("m") == [None, expected, None]
+    assert outcome.account.notes == {"unreadable_carried_values": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (NS, pa.timestamp("us")),
+        (pa.timestamp("ns", "UTC"), pa.timestamp("us", "UTC")),
+        (pa.dictionary(pa.int8(), NS), pa.timestamp("us")),
+        (pa.list_(pa.list_(pa.duration("ns"))), pa.large_list(pa.large_list(pa.duration("us")))),
+        (
+            pa.struct([("a", pa.time64("ns")), ("b", pa.int8())]),
+            pa.struct([("a", pa.time64("us")), ("b", pa.int8())]),
+        ),
+        (pa.map_(NS, pa.list_(NS, 2)), pa.map_(pa.timestamp("us"), pa.large_list(pa.timestamp("us")))),
+        (pa.list_(pa.dictionary(pa.int8(), pa.string()), 2), pa.list_(pa.dictionary(pa.int8(), pa.string()), 2)),
+    ],
+    ids=str,
+)
+def test_no_nanoseconds_are_left_of_which_arrow_would_make_objects_of_pandas(kind, expected):
+    assert in_microseconds(kind) == expected
 
 
 def test_rows_that_are_rejected_take_what_they_carry_with_them(tmp_path):

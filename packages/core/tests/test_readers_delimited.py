@@ -13,7 +13,7 @@ from reading import read
 from tokenmill_core.documents import Account
 from tokenmill_core.errors import InputError
 from tokenmill_core.readers import Format, Piece, ReadOptions, read_piece
-from tokenmill_core.readers.csv_records import csv_records
+from tokenmill_core.readers.csv_records import _Feed, csv_records
 
 BOM = b"\xef\xbb\xbf"
 
@@ -78,6 +78,28 @@ def test_a_quote_that_nobody_closes_takes_neither_the_file_nor_the_memory(monkey
     records = list(csv_records(iter(lines), ",", Account()))
     assert [record.problem for record in records] == ["invalid_csv", *[None] * 4999]
     assert records[-1].values == ["5000", "closed"]
+
+
+@pytest.mark.parametrize("last", [b"", b'"x', b'"\n1,one'])
+def test_lines_that_each_open_a_quote_are_drawn_twice_at_most(monkeypatch, last):
+    drawn = 0
+    draw = _Feed.__next__
+
+    def counted(feed):
+        nonlocal drawn
+        drawn += 1
+        return draw(feed)
+
+    monkeypatch.setattr(_Feed, "__next__", counted)
+    lines = [b'a""","c'] * 1000
+    records = list(csv_records(iter([*lines, *last.split(b"\n")]), ",", Account()))
+    if last.endswith(b"one"):  # the quotes end after all
+        assert [(record.problem, len(record.lines)) for record in records] == [(None, 1001), (None, 1)]
+    else:
+        assert [(record.row, record.lines, record.problem) for record in records[:1000]] == [
+            (row, [line], "invalid_csv") for row, line in enumerate(lines, 1)
+        ]
+    assert drawn < 3 * len(lines) + 10
 
 
 def test_marks_and_line_ends_change_nothing(write):

@@ -53,3 +53,11 @@ def test_a_corpus_is_not_cleaned_of_itself(clean: Clean, write_jsonl: Write) -> 
     mine = write_jsonl("mine.jsonl", [text(1)])
     with pytest.raises(InputError, match=r"mine.*is an INPUT too"):
         clean(mine, against=(str(mine),))
+
+
+def test_equal_documents_stay_equal_where_rules_edit_them(clean: Clean, write_jsonl: Write) -> None:
+    mail = "mail to someone@example.org"
+    mine = write_jsonl("mine.jsonl", [f"{text(1)} {mail}", f"{text(2)} {mail}"])
+    other = write_jsonl("other.jsonl", [f"{text(1)} {mail}"])
+    result = clean(mine, against=(str(other),), filter={"pii": {"enabled": True}})
+    assert result.texts == [f"{text(2)} mail to <EMAIL>"]

@@ -45,7 +45,7 @@ def test_what_is_set_is_switched_on_and_the_rest_is_the_profiles() -> None:
 def test_a_column_that_no_document_has_is_refused(
     clean: Clean, write_jsonl: Write, settings: dict[str, Any], name: str
 ) -> None:
-    with pytest.raises(InputError, match=f"no document has a value in '{name}'"):
+    with pytest.raises(InputError, match=f"'{name}'.*no document|no document has a value in '{name}'"):
         clean(write_jsonl("a.jsonl", TEXTS), **settings)
 
 
@@ -76,3 +76,34 @@ def test_priorities_name_inputs(clean: Clean, write_jsonl: Write) -> None:
 def test_a_blocklist_without_a_list_is_refused(clean: Clean, write_jsonl: Write) -> None:
     with pytest.raises(ConfigError, match="no list is given"):
         clean(write_jsonl("a.jsonl", TEXTS), filter={"blocklist": {"enabled": True}})
+
+
+def test_a_carried_column_is_not_overwritten(clean: Clean, write_jsonl: Write) -> None:
+    raw = write_jsonl("a.jsonl", [{"text": text, "length.words": "mine"} for text in TEXTS])
+    with pytest.raises(InputError, match=r"--carry length\.words: a rule writes a column of this name"):
+        clean(raw, reader={"carry": ("length.words",)}, scores=True)
+
+
+def test_a_priority_that_names_a_dataset_says_what_it_goes_by(clean: Clean, write_jsonl: Write) -> None:
+    once = clean(write_jsonl("a.jsonl", TEXTS), out="once", name="mine")
+    with pytest.raises(ConfigError, match="'mine' is a dataset; its documents go by the raw input"):
+        clean(once.folder, dedup={"keep": "priority", "priority": ["mine"]})
+    assert len(clean(once.folder, dedup={"keep": "priority", "priority": ["a"]}).rows) == 3
+
+
+def test_parts_of_a_dataset_have_the_same_columns_whatever_was_dropped(
+    clean: Clean, write_jsonl: Write, many_tasks: None
+) -> None:
+    """datatrove's reasons are known only when they occur, so they are no columns."""
+    filters = [{"name": "RegexFilter", "regex_exp": "FORBIDDEN"}]
+    first = write_jsonl("raw/1.jsonl", [TEXTS[0], "FORBIDDEN " + TEXTS[1]])
+    write_jsonl("raw/2.jsonl", [TEXTS[2]])
+    result = clean(first.parent, profile="none", filter={"datatrove": {"filters": filters}}, scores=True)
+    assert [set(row) for row in result.rows] == [{"id", "text", "file", "row"}] * 2
+
+
+def test_what_edits_leave_blank_is_dropped(clean: Clean, write_jsonl: Write) -> None:
+    raw = write_jsonl("a.jsonl", [TEXTS[0], "\x01\x02 \n"])
+    result = clean(raw, profile="none", filter={"normalise": {"remove_controls": True}})
+    assert result.texts == [TEXTS[0]]
+    assert result.ledger == {"normalise.emptied": (1, 4)}

@@ -152,8 +152,8 @@ def test_cuts_are_those_of_the_reference(
     )
     kept, _, _ = judged(family, documents)
     expected = [reference_cut(text, reference_ngrams(item, n, n), n, margin) for text in documents]
-    # The judge drops documents of which a cut left nothing, and those that came in empty beside one that was cut.
-    assert [text for text in kept if text] == [text for text in expected if text]
+    # The judge drops documents of which a cut left nothing but white space, and those that came in so beside one.
+    assert [text for text in kept if text.strip()] == [text for text in expected if text.strip()]
 
 
 def reference_cut(text: str, ngrams: list[tuple[str, ...]], n: int, margin: int) -> str:
@@ -243,6 +243,19 @@ def test_what_every_item_says_is_not_looked_for(benchmark: Callable[..., Benchma
     kept, _, report = judged(family, [how, items[3]])
     assert kept == [how]
     assert report["quiz"]["common_ngrams"] == len(how.split()) - 13 + 1
+
+
+def test_a_margin_ends_where_the_document_does(benchmark: Callable[..., Benchmark]) -> None:
+    family = Decontamination(benchmarks=(benchmark([QUESTION]),), action=Action.CUT, margin=2**31 - 1, max_cuts=1)
+    kept, account, _ = judged(family, [f"é {FILLER * 50}{QUESTION} " * 100 + "é", FILLER])
+    assert kept == [FILLER]
+    assert sum(documents for documents, _ in account.dropped.values()) == 1
+
+
+@pytest.mark.parametrize("name", ["margin", "ngram", "max_items", "max_cuts"])
+def test_numbers_beyond_all_measure_are_refused(benchmark: Callable[..., Benchmark], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        Decontamination.model_validate({"benchmarks": (benchmark([QUESTION]),), name: 2**64})
 
 
 def test_a_cut_takes_a_margin_and_whole_words(benchmark: Callable[..., Benchmark]) -> None:

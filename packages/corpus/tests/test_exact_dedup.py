@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill_core.errors import StageError, TokenmillError
+from tokenmill_corpus.dedup.bloom import false_positive_rates, filter_size
 from tokenmill_corpus.dedup.exact import normalised_digests, text_digests
 from tokenmill_corpus.dedup.url import normalise_url
 from tokenmill_corpus.text_buffers import TextBuffers, column_buffers
@@ -137,6 +138,16 @@ def test_which_of_several_copies_stays(tmp_path: Path, policy: dict, kept: set[s
     assert {row["kept"]["id"] for row in found.ledger} == kept - {"3"}
 
 
+def test_scores_may_be_text_and_what_is_no_number_comes_last(tmp_path: Path) -> None:
+    scores = ["", "n/a", " nan ", None, " 9 ", "1e1\n", "-inf"]
+    rows = [{"id": score, "text": "the same"} for score in scores]
+    policy = {"keep": "score", "score_column": "id"}
+    found = deduplicate(tmp_path, {"a": rows[:3], "b": rows[3:]}, **policy)
+    assert [row["id"] for row in found.kept] == ["1e1\n"]
+    found = deduplicate(tmp_path, {"a": rows[:3], "b": [rows[-1]]}, out="least", **policy)
+    assert [row["id"] for row in found.kept] == ["-inf"]
+
+
 @pytest.mark.parametrize("column", ["quality", "id"])
 def test_a_score_that_is_not_there_is_named(tmp_path: Path, column: str) -> None:
     with pytest.raises((TokenmillError, StageError), match=f"score_column '{column}'"):
@@ -152,9 +163,32 @@ def test_a_score_that_is_not_there_is_named(tmp_path: Path, column: str) -> None
         ({"bloom": {"enabled": True}, "exact": "none"}, "bloom.enabled"),
         ({"bloom": {"enabled": True}, "keep": "longest"}, "Bloom"),
         ({"memory_bytes": 10}, "memory_bytes"),
+        ({"memory_bytes": 2**63}, "memory_bytes"),
         ({"minhash": {"min_jaccard": 0}}, "min_jaccard"),
+        ({"minhash": {"seed": 2**63}}, "minhash.seed"),
+        ({"minhash": {"ngram": 2**70}}, "minhash.ngram"),
+        ({"minhash": {"num_bands": 10**12}}, "minhash.num_bands"),
+        ({"minhash": {"rows_per_band": 10**12}}, "minhash.rows_per_band"),
+        ({"bloom": {"seed": 2**64}}, "bloom.seed"),
+        ({"substring": {"min_bytes": 2**31}}, "substring.min_bytes"),
+        ({"lines": {"max_copies": 2**64}}, "lines.max_copies"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, wrong: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         deduplicate(tmp_path, {"a": ["x"]}, **wrong)
+
+
+@pytest.mark.parametrize("bloom", [False, True])
+def test_the_report_counts_no_document_of_another_corpus(tmp_path: Path, bloom: bool) -> None:
+    files = {"a": ["x", "x", "y", "z"], "against-b": ["y", "y", "y", "w"]}
+    found = deduplicate(tmp_path, files, bloom={"enabled": bloom, "false_positive_rate": 0.001})
+    assert found.texts == ["x", "z"]
+    report = found.report["bloom_duplicate" if bloom else "exact_duplicate"]
+    assert report["dropped"] == len(found.ledger) == 2
+    if bloom:
+        # Two of the other corpus are in the filter when the first of the two that stay comes.
+        num_bits, num_probes = filter_size(8, 0.001)
+        expected = false_positive_rates(4, num_bits, num_probes)[2:].sum()
+        assert report["expected_false_positives"] == pytest.approx(expected)
+        assert report["expected_false_positive_rate"] == pytest.approx(expected / 2)

@@ -112,3 +112,10 @@ def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytes
 def test_the_model_is_an_input() -> None:
     assert Language().named_files()["model"].endswith("lid.176.ftz")
     assert Language(model="other.bin").named_files() == {"model": "other.bin"}
+
+
+def test_a_language_that_is_named_twice_counts_once() -> None:
+    texts = ["the quick brown fox jumps over", "el perro come pan y bebe agua fresca", "hello world"]
+    batch = pa.RecordBatch.from_arrays([pa.array(texts, pa.large_string())], names=["text"])
+    once, twice = (Language(keep=keep).apply(Documents(batch)).rules[1].values for keep in (("en",), ("en", "en")))
+    assert once.tolist() == twice.tolist()

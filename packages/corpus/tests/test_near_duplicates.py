@@ -258,6 +258,14 @@ def test_against_another_corpus(tmp_path: Path, planted: dict[str, list[str]]) -
     assert {row["kept"]["file"] for row in found.ledger} == {"against-b/against-b.jsonl"}
 
 
+def test_the_report_counts_no_document_of_another_corpus(tmp_path: Path) -> None:
+    """By component the document in the middle links two of the other corpus."""
+    texts = chain()
+    minhash = {"enabled": True, "ngram": 1, "min_jaccard": 0.8, "cluster_rule": "component"}
+    found = deduplicate(tmp_path, {"a": [texts[1]], "against-b": [texts[0], texts[2]]}, minhash=minhash)
+    assert found.report["near_duplicate"]["dropped"] == len(found.ledger) == 1
+
+
 def test_a_copy_of_a_near_duplicate_is_led_to_the_document_that_stays(tmp_path: Path) -> None:
     words = [f"w{i}" for i in range(100)]
     near = " ".join([*words[:99], "other"])
@@ -267,6 +275,25 @@ def test_a_copy_of_a_near_duplicate_is_led_to_the_document_that_stays(tmp_path: 
         ("exact_duplicate", 1),
     ]
     assert found.ledger[0]["value"] == found.ledger[1]["value"] == pytest.approx(95 / 97)
+
+
+def test_the_value_of_a_chain_does_not_depend_on_how_documents_fall_into_files(tmp_path: Path) -> None:
+    """1 is like 0, 2 has the words of 1, and 3 is a copy of 2: all are as similar to 0 as 1 is."""
+    words = [f"w{i}" for i in range(100)]
+    near = " ".join([*words[:99], "other"])
+    texts = [" ".join(words), near, near.upper(), near.upper()]
+    rows = [{"id": str(i), "text": text} for i, text in enumerate(texts)]
+    for parts in ([rows], [[row] for row in rows], [rows[:1], rows[1:3], rows[3:]]):
+        files = {f"f{i}": part for i, part in enumerate(parts)}
+        folder = tmp_path / str(len(parts))
+        folder.mkdir()
+        ledger = deduplicate(folder, files, exact="normalised", **NEAR).ledger
+        assert [(row["id"], row["rule"], row["kept"]["id"]) for row in ledger] == [
+            ("1", "near_duplicate", "0"),
+            ("2", "normalised_duplicate", "0"),
+            ("3", "exact_duplicate", "0"),
+        ]
+        assert [row["value"] for row in ledger] == [pytest.approx(95 / 97)] * 3
 
 
 def test_order_of_files_decides_only_who_stays(tmp_path: Path, planted: dict[str, list[str]]) -> None:

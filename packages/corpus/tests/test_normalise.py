@@ -95,3 +95,14 @@ def test_slices_of_batches() -> None:
     edit = Normalise(newlines="lf", unicode_form="nfc").apply(Documents(batch.slice(1, 2))).edit
     assert edit is not None
     assert (edit.text.data.tobytes(), edit.text.offsets.tolist()) == (b"a\nb", [0, 2, 3])
+
+
+def test_later_steps_see_what_the_repair_made() -> None:
+    def broken(text: str) -> str:
+        return text.encode().decode("cp1252")
+
+    texts = [f"schön {broken('scho')}{broken('o' + chr(0x308))}n gut", f"a {broken('“x')}{broken(chr(0x2028))}end"]
+    found = normalised(*texts, **ALL, mojibake=True)
+    assert found == [unicodedata.normalize("NFC", text) for text in found]
+    assert "\u2028" not in "".join(found)
+    assert found == normalised(*found, **ALL, mojibake=True)

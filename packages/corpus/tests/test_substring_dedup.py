@@ -20,9 +20,12 @@ sys.path.insert(0, str(HELPERS))
 
 from cut_documents import build_cut, cut_documents  # noqa: E402
 
-from tokenmill_corpus.dedup import DedupSettings  # noqa: E402
+from tokenmill_core.stage import Work  # noqa: E402
+from tokenmill_corpus.dedup import DedupSettings, windows  # noqa: E402
 from tokenmill_corpus.dedup.fingerprint_order import fingerprint_order  # noqa: E402
+from tokenmill_corpus.dedup.repeats import OccurrencesWriter  # noqa: E402
 from tokenmill_corpus.dedup.window_hashes import fingerprint_runs, leaving_bytes  # noqa: E402
+from tokenmill_corpus.dedup.windows import pieces_of  # noqa: E402
 
 WIDTH = 32
 PARTS = [
@@ -86,10 +89,13 @@ def reference(tasks: list[list[str]], references: list[int], width: int) -> list
 
 
 @settings(max_examples=25, deadline=None)
-@given(corpora, st.booleans(), st.sampled_from([3000, 1 << 20]))
-def test_what_is_cut_is_what_the_definition_says(tasks: list[list[str]], against: bool, memory_bytes: int) -> None:
+@given(corpora, st.booleans(), st.sampled_from([3000, 1 << 20]), st.sampled_from([50, 1 << 20]))
+def test_what_is_cut_is_what_the_definition_says(
+    tasks: list[list[str]], against: bool, memory_bytes: int, piece: int
+) -> None:
     references = [len(tasks) - 1] if against else []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(windows, "_PIECE", piece)
         left = cut_documents(Path(folder), tasks, substring(memory_bytes=memory_bytes), references)
     assert left == reference(tasks, references, WIDTH)
 
@@ -127,7 +133,7 @@ def test_real_text_is_cut_as_a_suffix_array_would(tmp_path: Path) -> None:
     expected = [reference_cut(t, covered[a:b]) for t, a, b in zip(texts, bounds, bounds[1:], strict=False)]
     assert len(repeats) > 10_000
 
-    settings = substring(memory_bytes=200_000)
+    settings = substring(memory_bytes=1_000_000)
     settings = settings.model_copy(update={"substring": settings.substring.model_copy(update={"min_bytes": width})})
     left = cut_documents(tmp_path, [texts[:15], texts[15:]], settings)
     assert [*left[0], *left[1]] == expected
@@ -166,6 +172,40 @@ def test_fingerprints_are_those_of_the_polynomials() -> None:
         fingerprint_runs(data, i, 1, 100, leaving_bytes(100), again, other)
         assert (keys[i], checks[i]) == (again[0], other[0])
     assert len(np.unique(keys)) == len(np.unique(checks)) == 200
+
+
+def test_a_run_holds_what_memory_allows_however_much_is_added_at_once(tmp_path: Path) -> None:
+    work = Work(tmp_path)
+    (tmp_path / "parts").mkdir()
+    writer = OccurrencesWriter(work, "parts", 0, memory_bytes=10 * 128)
+    keys = np.arange(35, dtype=np.uint64)
+    writer.add(keys[:4], keys[:4], np.arange(4))
+    writer.add(keys[4:], keys[4:], np.arange(4, 35))
+    assert writer.report(35).extra == {"runs": 4, "places": 35}
+    runs = [np.load(tmp_path / "parts" / f"000000.{run:04d}.npy") for run in range(4)]
+    assert [run["place"].tolist() for run in runs] == [
+        list(range(10)),
+        list(range(10, 20)),
+        list(range(20, 30)),
+        list(range(30, 35)),
+    ]
+
+
+def test_pieces_bound_what_is_held_and_have_each_window_once() -> None:
+    sizes, width = [3_500_000, 0, 100, 10, 900_000, 700_000, 64, 63], 64
+    offsets = np.cumsum([7, *sizes])
+    places = []
+    for start, piece in pieces_of(offsets, width):
+        assert piece[-1] - piece[0] < (1 << 20) + width
+        assert start == piece[0] - 7
+        places += [np.arange(a, b - width + 1) for a, b in pairwise(piece)]
+    expected = [np.arange(a, b - width + 1) for a, b in pairwise(offsets)]
+    assert np.array_equal(np.concatenate(places), np.concatenate(expected))
+
+
+def test_a_window_longer_than_any_document_costs_nothing() -> None:
+    offsets = np.cumsum([0, 5000, 300, 80])
+    assert list(pieces_of(offsets, 2**31 - 1)) == []
 
 
 def test_fingerprints_sort_by_both_halves_and_stay_in_order() -> None:

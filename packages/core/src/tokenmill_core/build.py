@@ -10,6 +10,7 @@ import importlib.metadata
 import logging
 import os
 import platform
+import shutil
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +19,9 @@ from typing import Any
 import orjson
 
 from tokenmill_core import storage
-from tokenmill_core.errors import ConfigError, TokenmillError
+from tokenmill_core.errors import ConfigError, InputError, TokenmillError
 from tokenmill_core.executor import Executor
-from tokenmill_core.inputs import check_unchanged
+from tokenmill_core.inputs import modified
 from tokenmill_core.manifest import (
     MANIFEST_NAME,
     RAW_FILES_NAME,
@@ -58,15 +59,16 @@ def build_stage(stage: Stage, out: str, executor: Executor, *, force: bool = Fal
     if current is not None:
         clear_finished(out, stage.fingerprint())
         return Built(loaded=current, up_to_date=True)
+    times = input_times(stage)
     check_input_files(stage)
     folder, name = (storage.parent(out), os.path.basename(out)) if is_single_file(out) else (out, MANIFEST_NAME)
     with work_folder(out, stage.fingerprint()) as work:
+        keep_work_of(times, work)
         for phase in stage.phases():
             run_phase(stage, phase, work, executor)
         files, sources = assemble(stage, work)
         manifest = stage.manifest(common_fields(stage, work, folder, files), work)
-        for group in stage.inputs.raw:
-            check_unchanged(group)
+        check_unchanged(times, work)
         move_in(sources, out)
         loaded = publish(manifest, folder, name)
     if manifest.counts.input_documents and not manifest.counts.documents:
@@ -108,6 +110,40 @@ def check_input_files(stage: Stage) -> None:
         for item in loaded:
             for entry in item.manifest.files:
                 check_hash(item, entry, bar.advance)
+
+
+def input_times(stage: Stage) -> dict[str, int | None]:
+    """When each file that the stage reads was last written to, as of before it was hashed; none for remote ones."""
+    times = {file.url: file.modified_ns for group in stage.inputs.raw for file in group.files}
+    for item in stage.inputs.manifests if stage.reads_input_files else ():
+        for entry in item.manifest.files:
+            url = storage.inside(item.folder, entry.path)
+            times[url] = modified(url)
+    return times
+
+
+def keep_work_of(times: dict[str, int | None], work: Work) -> None:
+    """Go on with what lies in the work folder only if it was made of the very files that are there now.
+
+    Their content is as it should be, but that of files which were changed and put back was read in between.
+    """
+    path, content = work.folder / "input_times.json", orjson.dumps(times, option=orjson.OPT_SORT_KEYS)
+    if work.folder.exists() and (not path.exists() or path.read_bytes() != content):
+        shutil.rmtree(work.folder)
+    work.folder.mkdir(parents=True, exist_ok=True)
+    storage.write_atomic(path, content)
+
+
+def check_unchanged(times: dict[str, int | None], work: Work) -> None:
+    """No input was written to since `times` were taken, or `InputError`, and nothing is kept of the build."""
+    for url, time in times.items():
+        try:
+            unchanged = time == modified(url)
+        except OSError:
+            unchanged = False
+        if not unchanged:
+            shutil.rmtree(work.folder)
+            raise InputError(f"{url} changed while it was being read, so nothing is published: run again")
 
 
 def run_phase(stage: Stage, phase: Phase, work: Work, executor: Executor) -> None:

@@ -104,17 +104,6 @@ def modified(url: str) -> int | None:
     return os.stat(local_path(url)).st_mtime_ns if is_local(url) else None
 
 
-def check_unchanged(group: RawGroup) -> None:
-    """No local file of `group` was written to since it was hashed, or `InputError`."""
-    for file in group.files:
-        try:
-            unchanged = file.modified_ns == modified(file.url)
-        except OSError:
-            unchanged = False
-        if not unchanged:
-            raise InputError(f"{file.url} changed while it was being read, so nothing is published: run again")
-
-
 def _order(group: RawGroup) -> tuple[str, list[tuple[str, int]], str]:
     return group.name, [(file.name, file.bytes) for file in group.files], group.root
 

@@ -30,7 +30,7 @@ from tokenmill_corpus.columns import counting, refuse_empty
 from tokenmill_corpus.config import CleanConfig, Ledger
 from tokenmill_corpus.dedup import SketchWriter, cut_phases, dedup_phases, dedup_report, sketch
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.filters import Judge
+from tokenmill_corpus.filters import Judge, edit_only
 from tokenmill_corpus.filters.blocklist import LISTS
 from tokenmill_corpus.full_ledger import FullLedger
 from tokenmill_corpus.inputs import CleanInputs, recorded_config, resolve_clean_inputs
@@ -95,10 +95,9 @@ class CleanStage(Stage):
         return Report(counts=counts, ledger=tuple(account.ledger()), notes=account.notes, extra=extra)
 
     def _run_reference(self, task: Task, work: Work) -> Report:
-        """Documents of `against`: sketched as they would be if they were cleaned, and judged by nobody."""
-        edits = {name: family for name, family in self.resolved.families.items() if name == "normalise"}
-        judge = Judge(edits, Account())
-        num_survivors = self._keep(map(judge, self._read(task, Account())), task, work)
+        """Documents of `against`: edited as the others are, so that equals stay equal, and judged by nobody."""
+        edited = (edit_only(self.resolved.families, documents) for documents in self._read(task, Account()))
+        num_survivors = self._keep(edited, task, work)
         return Report(extra={"survivors": num_survivors, "reference": True})
 
     def _read(self, task: Task, account: Account) -> Iterator[Documents]:

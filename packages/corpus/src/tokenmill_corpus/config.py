@@ -43,7 +43,8 @@ class CleanConfig(Frozen):
         if not isinstance(values, dict):
             return values
         profile = values.get("profile", Profile.NATIVE)
-        return merge(PROFILES.get(profile, {}), _switched_on(values))
+        preset = PROFILES.get(profile, {}) if isinstance(profile, str) else {}
+        return merge(preset, _switched_on(values))
 
     def read_options(self) -> ReadOptions:
         """How documents are read: with the columns that rules and dedup look at."""

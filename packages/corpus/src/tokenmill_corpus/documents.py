@@ -5,6 +5,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from tokenmill_core.errors import InputError
 from tokenmill_corpus.character_counts import CharacterCounts, count_characters
 from tokenmill_corpus.lines import Duplicates, Lines, find_duplicates, find_lines
 from tokenmill_corpus.text_buffers import TextBuffers, text_buffers, with_texts
@@ -59,11 +60,18 @@ class Documents:
         return Documents(with_texts(self.batch, text))
 
     def with_columns(self, columns: Mapping[str, pa.Array]) -> "Documents":
-        """The same documents with columns added, or replaced where there is one of that name."""
+        """The same documents with columns added.
+
+        Raises:
+            InputError: there is a column of that name, which was carried from the raw data.
+        """
         batch = self.batch
         for name, values in columns.items():
-            index = batch.schema.get_field_index(name)
-            batch = batch.append_column(name, values) if index < 0 else batch.set_column(index, name, values)
+            if name in batch.schema.names:
+                raise InputError(
+                    f"--carry {name}: a rule writes a column of this name; leave it out, or rename it in the raw data"
+                )
+            batch = batch.append_column(name, values)
         documents = Documents(batch)
         documents.__dict__.update({name: value for name, value in self.__dict__.items() if name != "batch"})
         return documents

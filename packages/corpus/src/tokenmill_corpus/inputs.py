@@ -67,7 +67,14 @@ def _check_priority(config: CleanConfig, documents: Inputs) -> None:
     """Names to go by are those of inputs; of a dataset only its documents know theirs."""
     known = [group.name for group in documents.raw]
     unknown = [name for name in config.dedup.priority if name not in known]
-    if unknown and not documents.manifests:
+    datasets = [item.manifest.name for item in documents.manifests]
+    for name in unknown:
+        if name in datasets:
+            raise ConfigError(
+                f"dedup.priority: {name!r} is a dataset; its documents go by the raw input they came from, the part of "
+                "their column `file` before the first slash: name that"
+            )
+    if unknown and not datasets:
         raise ConfigError(f"dedup.priority: no input is called {unknown[0]!r}; the inputs are {', '.join(known)}")
 
 

@@ -16,6 +16,7 @@ from tokenmill_corpus.dedup import RULES, Duplicates, Method, apply_cuts, cuts, 
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.full_ledger import FullLedger
 from tokenmill_corpus.survivors import places_of, read_survivors
+from tokenmill_corpus.text_buffers import is_blank
 
 EMPTIED = "emptied_by_cuts"
 
@@ -85,7 +86,7 @@ class Remaining:
         if not len(here):
             return documents
         text, removed = apply_cuts(documents.text, here)
-        emptied = text.num_bytes == 0
+        emptied = is_blank(text)
         for reason, num_bytes in removed.items():
             taken = np.where(emptied, 0, num_bytes)
             self.account.drop(reason, 0, int(taken.sum()))

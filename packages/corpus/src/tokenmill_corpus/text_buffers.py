@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from tokenmill_corpus.utf8 import decode, is_space
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,20 @@ def with_texts(batch: pa.RecordBatch, text: TextBuffers) -> pa.RecordBatch:
     column = pa.LargeStringArray.from_buffers(len(text), pa.py_buffer(offsets), pa.py_buffer(data))
     index = batch.schema.get_field_index("text")
     return batch.set_column(index, batch.schema.field(index), column)
+
+
+def is_blank(text: TextBuffers) -> NDArray[np.bool_]:
+    """Which documents are empty, or white space alone."""
+    return _is_blank(text.data, np.ascontiguousarray(text.offsets))
+
+
+@numba.njit(cache=True)
+def _is_blank(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
+    blank = np.ones(len(offsets) - 1, np.bool_)
+    for d in range(len(blank)):
+        i = offsets[d]
+        while i < offsets[d + 1] and blank[d]:
+            code, width = decode(data, i)
+            blank[d] = is_space(code)
+            i += width
+    return blank

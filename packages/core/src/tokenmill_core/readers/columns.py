@@ -16,10 +16,14 @@ from tokenmill_core.documents import DOCUMENT_SCHEMA, MAX_BATCH_BYTES, Account, 
 from tokenmill_core.errors import InputError
 from tokenmill_core.readers.batches import MAX_BATCH_ROWS, cut_batch, make_batch
 from tokenmill_core.readers.carried import carried_text
+from tokenmill_core.readers.microseconds import in_microseconds
 from tokenmill_core.readers.options import ReadOptions
 from tokenmill_core.readers.piece import Piece
 from tokenmill_core.readers.rejects import Rejecter
 from tokenmill_core.readers.repair import repair_array
+
+_UNREADABLE = (ValueError, OverflowError, LookupError, NotImplementedError)
+"""What Arrow raises for what Python cannot hold: text that is no UTF-8, times out of range or of unknown zone."""
 
 
 def columns_to_read(schema: pa.Schema, piece: Piece, options: ReadOptions) -> list[str]:
@@ -162,19 +166,24 @@ def _carried(batch: pa.RecordBatch, name: str, account: Account) -> pa.Array:
 
 
 def _values(column: pa.Array, account: Account) -> list[Any]:
-    """The values of a nested column; those that hold text which is no UTF-8 are none, and noted."""
+    """The values of a column as Python has them; those that it cannot hold are none, and noted."""
     try:
-        return list(column.to_pylist())
-    except UnicodeDecodeError:
-        return [_value(scalar, account) for scalar in column]
+        return _python_values(column)
+    except _UNREADABLE:
+        return [_value(column.slice(index, 1), account) for index in range(len(column))]
 
 
-def _value(scalar: pa.Scalar, account: Account) -> Any:
+def _value(one: pa.Array, account: Account) -> Any:
     try:
-        return scalar.as_py()
-    except UnicodeDecodeError:
+        return _python_values(one)[0]
+    except _UNREADABLE:
         account.note("unreadable_carried_values")
         return None
+
+
+def _python_values(column: pa.Array) -> list[Any]:
+    kind = in_microseconds(column.type)
+    return list((column if kind == column.type else column.cast(kind)).to_pylist())
 
 
 def _is_moment(kind: pa.DataType) -> bool:

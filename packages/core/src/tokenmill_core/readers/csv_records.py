@@ -71,13 +71,17 @@ class _Feed:
 
     def keep_first_line(self) -> list[bytes]:
         """The first line of the record at hand; the others will be drawn again."""
-        self._again.extendleft(reversed(self.taken[1:]))
+        self._again.extend(self.taken[1:])  # they were drawn from the file, after all those drawn again
         return self.taken[:1]
 
     def __iter__(self) -> Iterator[str]:
         return self
 
     def __next__(self) -> str:
+        # Asked for a further line, so within quotes: a record that failed was within them here too, and fails the same
+        # whichever line it began in. Were it tried from each, reading would take time quadratic in the lines.
+        if self.taken and self._again:
+            raise csv.Error("the quotes are known not to end well")
         line = self._again.popleft() if self._again else next(self._lines)
         if not self.taken:
             line = without_marks(line, self._account)

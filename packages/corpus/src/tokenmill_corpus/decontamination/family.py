@@ -10,7 +10,7 @@ GPT-3 (Brown et al. 2020, appendix C); `ngram = 8` with `max_overlap = 0.5` is c
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -37,21 +37,23 @@ class Action(StrEnum):
 class Decontamination(Family):
     """A document is contaminated if it holds more than `max_overlap` of an item of a benchmark."""
 
+    edits: ClassVar[bool] = True
+
     benchmarks: tuple[Benchmark, ...] = ()
     """What documents are compared with."""
-    ngram: int = Field(default=13, ge=1)
+    ngram: int = Field(default=13, ge=1, le=1000)
     """Words in an n-gram. A shorter text of an item is one n-gram of all its words."""
     min_words: int = Field(default=8, ge=1)
     """Texts of items with fewer words are not looked for: they would be found anywhere. At most `ngram`."""
-    max_items: int = Field(default=100, ge=1)
+    max_items: int = Field(default=100, ge=1, le=2**31 - 1)
     """n-grams that more items have are not looked for: they are a benchmark's way of asking, not its questions."""
     max_overlap: float = Field(default=0.0, ge=0, lt=1)
     """Largest share of an item's distinct n-grams that a document may hold; 0: none at all."""
     action: Action = Action.DROP
     """`drop`: a contaminated document goes; `cut`: the n-grams go, and what surrounds them."""
-    margin: int = Field(default=200, ge=0)
+    margin: int = Field(default=200, ge=0, le=2**31 - 1)
     """Characters cut on either side of an n-gram, and on to the end of a word."""
-    max_cuts: int = Field(default=10, ge=0)
+    max_cuts: int = Field(default=10, ge=0, le=2**31 - 1)
     """Largest number of places at which a document may be cut; with more it is dropped."""
 
     @model_validator(mode="after")

@@ -29,6 +29,7 @@ def _spans(
 ) -> NDArray[np.int64]:
     spans = np.empty((2, len(document)), np.int64)
     known, starts, count = -1, np.empty(0, np.int64), 0
+    characters = np.empty(0, np.int64)
     for i in range(len(document)):
         first, last = offsets[document[i]], offsets[document[i] + 1]
         if document[i] != known:
@@ -36,29 +37,12 @@ def _spans(
             starts = np.empty(most_words(last - first), np.int64)
             count = word_starts(data, first, last, table, starts)
             starts[count] = last
+            characters = first + np.flatnonzero((data[first:last] & 0xC0) != 0x80)
         left, right = starts[word[i]], starts[word[i] + length[i]]
-        for _ in range(margin):
-            left = _before(data, left, first)
-            right = _after(data, right, last)
+        left = characters[max(lower_bound(characters, left) - margin, 0)]
+        after = lower_bound(characters, right) + margin
+        right = characters[after] if after < len(characters) else last
         before = lower_bound(starts[: count + 1], left + 1) - 1
         spans[0, i] = (starts[before] if before >= 0 else first) - first
         spans[1, i] = starts[lower_bound(starts[: count + 1], right)] - first
     return spans
-
-
-@numba.njit(cache=True)
-def _before(data: NDArray[np.uint8], i: int, first: int) -> int:
-    """Where the character before byte `i` begins, not before `first`."""
-    i = max(i - 1, first)
-    while i > first and data[i] & 0xC0 == 0x80:
-        i -= 1
-    return i
-
-
-@numba.njit(cache=True)
-def _after(data: NDArray[np.uint8], i: int, last: int) -> int:
-    """Where the character at byte `i` ends, not after `last`."""
-    i = min(i + 1, last)
-    while i < last and data[i] & 0xC0 == 0x80:
-        i += 1
-    return i

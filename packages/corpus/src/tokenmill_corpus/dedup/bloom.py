@@ -31,7 +31,9 @@ class BloomKeys(KeyPartitions):
         """Write down which documents of a partition go."""
         order = Order.of(work)
         paths = sorted(self.paths(work, order), key=lambda item: (not order.reference[item[0]], item[0]))
-        num_keys = sum(len(read_partition(path, task.index, task.payload["of"])) for _, path in paths)
+        sizes = np.array([len(read_partition(path, task.index, task.payload["of"])) for _, path in paths], np.int64)
+        of_reference = np.array([order.reference[filter_task] for filter_task, _ in paths], np.bool_)
+        num_keys, num_references = int(sizes.sum()), int(sizes[of_reference].sum())
         num_bits, num_probes = filter_size(num_keys, self.settings.false_positive_rate)
         bloom = np.zeros(-(-num_bits // 64), np.uint64)
         drops = [np.empty(0, np.int64)]
@@ -49,8 +51,16 @@ class BloomKeys(KeyPartitions):
             drops.append(order.starts[filter_task] + records["index"][seen].astype(np.int64))
         dropped = np.concatenate(drops)
         save_drops(drops_path(work, self.method, task.index), dropped, UNKNOWN, float("nan"))
+        # Those of `against` are in the filter before all others, and no document that goes is one of them.
+        references_dropped = int(order.of_reference(dropped).sum())
         rates = false_positive_rates(num_keys - len(dropped), num_bits, num_probes)
-        return Report(extra={"keys": num_keys, "dropped": len(dropped), "expected_false_positives": rates.sum()})
+        return Report(
+            extra={
+                "keys": num_keys - num_references,
+                "dropped": len(dropped) - references_dropped,
+                "expected_false_positives": rates[num_references - references_dropped :].sum(),
+            }
+        )
 
 
 def filter_size(num_keys: int, false_positive_rate: float) -> tuple[int, int]:

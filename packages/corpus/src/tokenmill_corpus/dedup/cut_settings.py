@@ -22,9 +22,9 @@ class UnitDedup(Frozen):
     compare: Compare = Compare.NORMALISED
     """`normalised`: the same words, whatever the case, white space and punctuation, and all digits are alike; `exact`:
     the same bytes, apart from white space at the ends."""
-    min_characters: int = Field(default=20, ge=0)
+    min_characters: int = Field(default=20, ge=0, le=2**31 - 1)
     """Shorter ones are left alone, such as closing brackets and headings."""
-    max_copies: int = Field(default=1, ge=1)
+    max_copies: int = Field(default=1, ge=1, le=2**31 - 1)
     """What occurs no more often than this in the corpus is left alone; of what does, only the first one stays."""
 
 
@@ -33,5 +33,5 @@ class SubstringDedup(Frozen):
 
     enabled: bool = False
     """Look for them."""
-    min_bytes: int = Field(default=200, ge=32)
+    min_bytes: int = Field(default=200, ge=32, le=2**31 - 1)
     """Shortest run that is looked for; 200 bytes are about 50 tokens of English, the length of Lee et al."""

@@ -72,4 +72,4 @@ class EqualKeys(KeyPartitions):
         first = starts_of_runs(group)
         kept = numbers[first][np.cumsum(first) - 1]
         save_drops(drops_path(work, self.method, task.index), numbers[~first], kept[~first], VALUES[self.method])
-        return Report(extra={"dropped": int((~first).sum())})
+        return Report(extra={"dropped": int((~order.of_reference(numbers[~first])).sum())})

@@ -40,7 +40,7 @@ class NearDuplicates:
         place = np.empty_like(best)
         place[best] = np.arange(len(best))
         numbers = numbers[best]
-        num_references = int(order.reference[order.locate(numbers)[0]].sum())
+        num_references = int(order.of_reference(numbers).sum())
         incidence = Incidence.of(place[member], found["bucket"], len(numbers))
         sets = read_sets(work, order, self.settings, numbers) if self.settings.verify else None
         clusters = cluster(self.settings, incidence, sets, num_references)
@@ -50,7 +50,7 @@ class NearDuplicates:
         return Report(
             extra={
                 "compared": clusters.num_compared,
-                "dropped": len(goes),
+                "dropped": int((goes >= num_references).sum()),
                 "capped_buckets": clusters.num_capped,
                 "taken_apart": clusters.taken_apart,
             }

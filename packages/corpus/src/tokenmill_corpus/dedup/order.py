@@ -4,6 +4,7 @@ A document's number is its place among the survivors of all filter tasks, task b
 document of a corpus that others are cleaned of before any other, then the least rank, then the least number.
 """
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -40,6 +41,23 @@ def keys_paths(work: Work, task: int, method: str) -> list[Path]:
     return sorted((work.folder / SKETCH).glob(f"{task:06d}.{method}.*.npy"))
 
 
+def check_scores(work: Work, settings: DedupSettings) -> None:
+    """Refuse a `score_column` without a number in it.
+
+    Errors: `InputError` naming the column, where there are documents and none of them has a number.
+    """
+    if settings.keep is not Keep.SCORE:
+        return
+    order = Order.of(work)
+    paths = [ranks_path(work, int(task)) for task in np.flatnonzero(~order.reference)]
+    found = [map_array(path) for path in paths if path.exists()]
+    if any(map(len, found)) and not any((ranks != _WORST).any() for ranks in found):
+        raise InputError(
+            f"score_column {settings.score_column!r}: no document that filters left has a number there; "
+            f"name a column of numbers, or set keep to something else than {settings.keep.value!r}"
+        )
+
+
 @dataclass(frozen=True)
 class Order:
     """The numbers of all documents."""
@@ -71,6 +89,10 @@ class Order:
         tasks = np.searchsorted(self.starts, numbers, side="right") - 1
         return tasks, numbers - self.starts[tasks]
 
+    def of_reference(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which documents are of a corpus that others are cleaned of."""
+        return self.reference[self.locate(numbers)[0]]
+
     def best_first(self, work: Work, numbers: NDArray[np.int64]) -> NDArray[np.intp]:
         """The order of documents in which the one that would stay comes first, as positions in `numbers`."""
         tasks, indices = self.locate(numbers)
@@ -98,12 +120,26 @@ def ranks(settings: DedupSettings, documents: Documents) -> NDArray[np.uint64] |
 def _ranks_of_scores(batch: pa.RecordBatch, column: str) -> NDArray[np.uint64]:
     if batch.schema.get_field_index(column) < 0:
         raise InputError(f"score_column {column!r}: the documents have no such column, but {batch.schema.names}")
-    try:
-        values = batch.column(column).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    except pa.ArrowInvalid as error:
-        raise InputError(f"score_column {column!r}: not a column of numbers: {error}") from error
+    values = _numbers(batch.column(column), column)
     # The bits of a float sort as it does once the sign is dealt with; -0.0 + 0.0 is 0.0.
     bits = (values + 0.0).view(np.uint64)
     sign = np.uint64(1 << 63)
     ascending = np.where(bits & sign, ~bits, bits | sign)
     return np.where(np.isnan(values), _WORST, ~ascending)
+
+
+def _numbers(values: pa.Array, column: str) -> NDArray[np.float64]:
+    """The values, NaN where there is none; text that does not read as a number is none."""
+    if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+        return np.array([_number(text) for text in values.to_pylist()], np.float64)
+    try:
+        return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    except pa.ArrowException as error:
+        raise InputError(f"score_column {column!r}: not a column of numbers: {error}") from error
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return math.nan

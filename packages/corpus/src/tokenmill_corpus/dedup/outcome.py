@@ -69,10 +69,12 @@ class Outcome:
         drops = _Drops(work, methods(self.settings), order.num_documents)
         kept_of_all: list[NDArray[np.int64]] = []
         for filter_task in range(order.num_tasks):
-            numbers, kept = drops.resolved(int(order.starts[filter_task]), int(order.starts[filter_task + 1]))
             if order.reference[filter_task]:
                 continue
-            save_array(_path(work, filter_task), _records(numbers, kept, drops, order, filter_task))
+            first, end = int(order.starts[filter_task]), int(order.starts[filter_task + 1])
+            numbers, kept, value = drops.resolved(first, end)
+            records = _records(numbers - first, drops.rule[numbers] - 1, kept, value, order)
+            save_array(_path(work, filter_task), records)
             kept_of_all.append(kept[kept != UNKNOWN])
         return Report(extra=_describe(np.concatenate([np.empty(0, np.int64), *kept_of_all]), order))
 
@@ -91,29 +93,31 @@ class _Drops:
                 self.rule[numbers] = RULES.index(method) + 1
                 self.kept[numbers], self.value[numbers] = found["kept"], found["value"]
 
-    def resolved(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(number, what stays in its place in the end) of those that go of the documents `first` to `end`."""
+    def resolved(self, first: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """(number, what stays in its place in the end, value) of those that go of the documents `first` to `end`."""
         numbers = first + np.flatnonzero(self.rule[first:end])
-        kept = self.kept[numbers]
+        # Copies: what was found is read again for later documents, and must not change.
+        kept, value = np.array(self.kept[numbers]), np.array(self.value[numbers])
         # A document that stayed by one method can go by a later one: a few steps, each to a better document.
         while (on := np.flatnonzero((kept != UNKNOWN) & (self.rule[kept] > 0))).size:
-            value = self.value[numbers[on]]
-            # Copies are as similar to a third document as each other.
-            self.value[numbers[on]] = np.where(value == 1, self.value[kept[on]], np.nan)
+            # Copies are as similar to a third document as each other; of any other two steps nobody knows.
+            value[on] = np.where(value[on] == 1, self.value[kept[on]], np.nan)
             kept[on] = self.kept[kept[on]]
-        return numbers, kept
+        return numbers, kept, value
 
 
 def _records(
-    numbers: NDArray[np.int64], kept: NDArray[np.int64], drops: _Drops, order: Order, filter_task: int
+    indices: NDArray[np.int64],
+    rules: NDArray[np.uint8],
+    kept: NDArray[np.int64],
+    value: NDArray[np.float64],
+    order: Order,
 ) -> Records:
-    records = np.empty(len(numbers), DUPLICATE)
-    records["index"] = numbers - order.starts[filter_task]
-    records["rule"] = drops.rule[numbers] - 1
+    records = np.empty(len(indices), DUPLICATE)
+    records["index"], records["rule"], records["value"] = indices, rules, value
     kept_task, kept_index = order.locate(kept)
     unknown = kept == UNKNOWN
     records["kept_task"], records["kept_index"] = np.where(unknown, -1, kept_task), np.where(unknown, -1, kept_index)
-    records["value"] = drops.value[numbers]
     return records
 
 

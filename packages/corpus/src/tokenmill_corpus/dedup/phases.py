@@ -6,9 +6,11 @@ Each method sees what the ones before left. Partitions and groups follow from th
 what is found depends on neither.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
-from tokenmill_core.stage import Phase
+from tokenmill_core.stage import Phase, Task, Work
 from tokenmill_corpus.dedup.bloom import BloomKeys
 from tokenmill_corpus.dedup.buckets import BUCKETS, Buckets
 from tokenmill_corpus.dedup.components import COMPONENTS, Components
@@ -16,6 +18,7 @@ from tokenmill_corpus.dedup.drops import drops_phase
 from tokenmill_corpus.dedup.equal import EqualKeys
 from tokenmill_corpus.dedup.methods import Method, methods
 from tokenmill_corpus.dedup.near import NearDuplicates
+from tokenmill_corpus.dedup.order import check_scores
 from tokenmill_corpus.dedup.outcome import OUTCOME, Outcome
 from tokenmill_corpus.dedup.settings import DedupSettings
 
@@ -23,9 +26,18 @@ from tokenmill_corpus.dedup.settings import DedupSettings
 def dedup_phases(settings: DedupSettings) -> Sequence[Phase]:
     """What follows a phase `filter` that has written survivors and sketches. None where nothing is looked for."""
     wanted = methods(settings)
-    phases = [phase for i, method in enumerate(wanted) for phase in _phases(settings, method, wanted[:i])]
+    if not wanted:
+        return []
+    first, *others = [phase for i, method in enumerate(wanted) for phase in _phases(settings, method, wanted[:i])]
     outcome = Outcome(settings)
-    return [*phases, Phase(OUTCOME, outcome.plan, outcome.run)] if wanted else []
+    first = replace(first, plan=partial(_plan_first, settings, first.plan))
+    return [first, *others, Phase(OUTCOME, outcome.plan, outcome.run)]
+
+
+def _plan_first(settings: DedupSettings, plan: Callable[[Work], Sequence[Task]], work: Work) -> Sequence[Task]:
+    """What `plan` says, once all is known that documents are ranked by."""
+    check_scores(work, settings)
+    return plan(work)
 
 
 def _phases(settings: DedupSettings, method: Method, earlier: Sequence[Method]) -> list[Phase]:

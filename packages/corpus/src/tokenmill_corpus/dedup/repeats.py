@@ -31,8 +31,9 @@ from tokenmill_corpus.survivors import FILTER
 _OCCURRENCE = np.dtype([("key", np.uint64), ("check", np.uint64), ("place", np.int64), ("count", np.int64)])
 """`key` and `check` together are the fingerprint."""
 _FOLLOWER = np.dtype([("first", np.int64), ("place", np.int64)])
-_MARK = np.dtype([("key", np.uint64), ("place", np.int64), ("verdict", np.int8)])
-"""`key`: the task; `place`: the first one of a fingerprint in a run."""
+_MARK = np.dtype([("key", np.uint64), ("place", np.int64), ("verdict", np.int8), ("gap", np.int64)])
+"""`key`: the task; `place`: the first one of a fingerprint in a run; `gap`: how far that is from the first one of all,
+where the run before ended between two places that are too near for a repeat, and otherwise 0."""
 _FIRST_STAYS, _ALL_GO = 1, 2
 _COPIES_WHILE_SORTING = 4
 
@@ -51,10 +52,15 @@ class OccurrencesWriter:
 
     def add(self, keys: NDArray[np.uint64], checks: NDArray[np.uint64], places: NDArray[np.int64]) -> None:
         """Parts with the fingerprints (`keys`, `checks`), the first of which are well-mixed bits."""
-        self._pending.append((keys, checks, places))
-        self._num_pending += len(keys)
-        if self._num_pending * _OCCURRENCE.itemsize * _COPIES_WHILE_SORTING > self.memory_bytes:
-            self.flush()
+        most = max(1, self.memory_bytes // (_OCCURRENCE.itemsize * _COPIES_WHILE_SORTING))
+        start = 0
+        while start < len(keys):
+            some = slice(start, start + most - self._num_pending)
+            self._pending.append((keys[some], checks[some], places[some]))
+            self._num_pending += len(keys[some])
+            start = some.stop
+            if self._num_pending == most:
+                self.flush()
 
     def flush(self) -> None:
         """Write what was added since the last run. To be called at the end."""
@@ -110,7 +116,7 @@ class Search:
         # In this order the first occurrence of a fingerprint comes first, and sorting leaves it there.
         ranks = _ranks(work)
         pieces, tasks = [np.empty(0, _OCCURRENCE)], [np.empty(0, np.int64)]
-        for index, stem in sorted(self._runs(work), key=lambda run: (ranks[run[0]], run[1])):
+        for index, stem in sorted(self._runs(work), key=lambda run: ranks[run[0]]):
             records = read_partition(
                 work.path(self.parts, f"{stem}.npy"), task.index, int(task.payload["num_partitions"])
             )
@@ -123,15 +129,18 @@ class Search:
     def repeated(self, work: Work, task: int) -> NDArray[np.bool_]:
         """For each place of a filter task, whether a part there is a repeat. Takes 2 bytes a place."""
         extra = work.report(self.parts, task).extra
-        verdict = np.zeros(extra["places"], np.int8)
+        verdict, gaps = np.zeros(extra["places"], np.int8), [np.empty(0, _MARK)]
         for partition in range(len(work.reports(self.name))):
             marks = read_range(work.path(self.name, f"{partition:06d}.npy"), task, task + 1)
             verdict[marks["place"]] = marks["verdict"]
+            gaps.append(marks[marks["gap"] > 0])
+        late = np.concatenate(gaps)
+        late = late[np.argsort(late["place"])]
         repeated: NDArray[np.bool_] = verdict == _ALL_GO
         for run in range(extra["runs"]):
             followers = map_array(work.path(self.parts, f"{task:06d}.{run:04d}.followers.npy"))
             first, place = followers["first"], followers["place"]
-            far = place - first >= self.distance
+            far = place - first + _gaps_of(first, late) >= self.distance
             repeated[place] = (verdict[first] == _ALL_GO) | ((verdict[first] == _FIRST_STAYS) & far)
         return repeated
 
@@ -149,12 +158,23 @@ class Search:
             return np.empty(0, _MARK)
         sizes = np.diff(np.append(starts, len(records)))
         copies = np.repeat(np.add.reduceat(records["count"], starts), sizes)
-        spared = is_first & self.spares_first
+        first = np.repeat(starts, sizes)
+        gap = np.where(tasks == tasks[first], records["place"] - records["place"][first], self.distance)
+        spared = (gap < self.distance) & self.spares_first
         marked = (copies > self.max_copies) & ~(spared & (records["count"] == 1))
         marks = np.empty(int(marked.sum()), _MARK)
         marks["key"], marks["place"] = tasks[marked], records["place"][marked]
         marks["verdict"] = np.where(spared, _FIRST_STAYS, _ALL_GO)[marked]
+        marks["gap"] = np.where(spared, gap, 0)[marked]
         return marks
+
+
+def _gaps_of(places: NDArray[np.int64], late: NDArray[np.void]) -> NDArray[np.int64] | int:
+    """The gap of each of `places`, from the marks that have one, sorted by place."""
+    if not len(late):
+        return 0
+    found = np.minimum(np.searchsorted(late["place"], places), len(late) - 1)
+    return np.where(late["place"][found] == places, late["gap"][found], 0)
 
 
 def _ranks(work: Work) -> NDArray[np.int64]:

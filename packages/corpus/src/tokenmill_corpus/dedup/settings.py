@@ -41,7 +41,7 @@ class Bloom(Frozen):
     """Find the copies that `exact` defines by a Bloom filter rather than by sorting. Only with `keep = "first"`."""
     false_positive_rate: float = Field(default=1e-6, gt=0, lt=1)
     """The chance that the last document is dropped by accident; for those before it is lower."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     """Another seed errs on other documents."""
 
 
@@ -52,15 +52,15 @@ class MinHash(Frozen):
     """Look for near-duplicates."""
     unit: Unit = Unit.WORD
     """What documents are compared as sets of runs of: `word` or `character`."""
-    ngram: int = Field(default=5, ge=1)
+    ngram: int = Field(default=5, ge=1, le=1000)
     """Length of these runs, in units."""
-    num_bands: int = Field(default=28, ge=1)
+    num_bands: int = Field(default=28, ge=1, le=1000)
     """Keys of each document: two documents that share one are candidates."""
-    rows_per_band: int = Field(default=4, ge=1)
+    rows_per_band: int = Field(default=4, ge=1, le=100)
     """Documents of similarity s become candidates with probability 1 − (1 − s^rows_per_band)^num_bands."""
     bits: int = Field(default=32, ge=1, le=64)
     """Bits of each minimum that enter a band's key. Over 32, minima are of 64 bits, which takes a little longer."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
     """Another seed draws other permutations."""
     verify: bool = True
     """Compare candidates themselves; without, each pair of candidates counts as near-duplicates."""
@@ -69,9 +69,9 @@ class MinHash(Frozen):
     cluster_rule: ClusterRule = ClusterRule.PAIR
     """`pair`: a document goes if it is a near-duplicate of one that stays; `component`: if near-duplicates lead from it
     to one that stays, however many."""
-    max_cluster: int = Field(default=1000, ge=2)
+    max_cluster: int = Field(default=1000, ge=2, le=2**31 - 1)
     """A component of more documents than this is taken apart by the rule `pair`."""
-    max_leaders: int = Field(default=64, ge=1)
+    max_leaders: int = Field(default=64, ge=1, le=2**31 - 1)
     """Documents of a bucket that later ones are compared with: those that came first and, by the rule `pair`, stay."""
 
 
@@ -100,7 +100,7 @@ class DedupSettings(Frozen):
     """The same for paragraphs, once lines are done."""
     substring: SubstringDedup = SubstringDedup()
     """Runs of bytes that stand elsewhere are cut out, once paragraphs are done."""
-    memory_bytes: int = Field(default=2 << 30, ge=1 << 20)
+    memory_bytes: int = Field(default=2 << 30, ge=1 << 20, le=2**63 - 1)
     """Memory that a task may use for keys, and for the texts it compares. Nothing that is found depends on it."""
 
     def columns_read(self) -> tuple[str, ...]:

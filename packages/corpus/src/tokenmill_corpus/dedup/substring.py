@@ -17,7 +17,7 @@ from tokenmill_core.stage import Phase, Report, Task, Work
 from tokenmill_corpus.dedup.cut_pass import CutPass
 from tokenmill_corpus.dedup.cuts import Cuts
 from tokenmill_corpus.dedup.repeats import OccurrencesWriter, Search
-from tokenmill_corpus.dedup.windows import anchors_of, covered, windows_of
+from tokenmill_corpus.dedup.windows import anchors_of, covered, pieces_of, windows_of
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,10 @@ class SubstringPass(CutPass):
         writer = OccurrencesWriter(work, self.anchors.parts, task.index, self.settings.memory_bytes)
         place = 0
         for _, text in self.read(work, task.index):
-            keys, places = anchors_of(text.data, text.offsets, self.min_bytes)
-            writer.add(keys, np.zeros_like(keys), place + places)
+            for start, offsets in pieces_of(text.offsets, self.min_bytes):
+                # An anchor that two pieces share is written twice: its windows are looked at in vain, no more.
+                keys, places = anchors_of(text.data, offsets, self.min_bytes)
+                writer.add(keys, np.zeros_like(keys), place + start + places)
             place += int(text.num_bytes.sum())
         return writer.report(place)
 
@@ -67,8 +69,9 @@ class SubstringPass(CutPass):
         writer = OccurrencesWriter(work, self.windows.parts, task.index, self.settings.memory_bytes)
         repeated, place = self.anchors.repeated(work, task.index), 0
         for _, text in self.read(work, task.index):
-            keys, checks, places = windows_of(text.data, text.offsets, self.min_bytes, repeated[place:])
-            writer.add(keys, checks, place + places)
+            for start, offsets in pieces_of(text.offsets, self.min_bytes):
+                keys, checks, places = windows_of(text.data, offsets, self.min_bytes, repeated[place + start :])
+                writer.add(keys, checks, place + start + places)
             place += int(text.num_bytes.sum())
         return writer.report(place)
 

@@ -7,6 +7,8 @@ theirs, so there are far fewer anchors than windows (winnowing: Schleimer, Wilke
 Places are bytes, counted from the first document's first byte.
 """
 
+from collections.abc import Iterator
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +17,26 @@ from tokenmill_corpus.dedup.window_hashes import fingerprint_runs, hash_runs, le
 
 _BLOCK = 1 << 13
 """Windows looked at together: what is known of each then fits into the cache."""
+_PIECE = 1 << 20
+"""Bytes of text whose windows are held together."""
+
+
+def pieces_of(offsets: NDArray[np.int64], width: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """(place of the first byte, offsets) of pieces of documents that together have each window once, in order.
+
+    A piece is a few documents, or a part of one: about 1 MiB, or `2 * width` bytes where that is more. Documents
+    without a window may be in none.
+    """
+    most = max(_PIECE, width)
+    d, num_documents = 0, len(offsets) - 1
+    while d < num_documents:
+        last = max(d + 1, int(np.searchsorted(offsets, offsets[d] + most, side="right")) - 1)
+        # Only a piece of one document can be larger: it is cut where windows begin.
+        for first in range(int(offsets[d]), max(int(offsets[last]) - width + 1, int(offsets[d])), most):
+            piece = offsets[d : last + 1].copy()
+            piece[0], piece[-1] = first, min(first + most + width - 1, offsets[last])
+            yield first - int(offsets[0]), piece
+        d = last
 
 
 @numba.njit(cache=True)

@@ -12,7 +12,7 @@ Lorem ipsum and curly brackets drop the document wherever in it they stand. Phra
 case. A rule is switched off by `false`, or a count of 0; the threshold itself is kept.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -61,6 +61,8 @@ NEWLINE, SPACE_BYTE, DOT, CURLY_BRACKET, SQUARE_BRACKET, SQUARE_END, ROUND_END =
 
 class C4(Family):
     """Cuts lines away, and drops documents of fewer sentences than a paragraph has."""
+
+    edits: ClassVar[bool] = True
 
     drop_lorem_ipsum: bool = True
     """Drop documents with "lorem ipsum"."""

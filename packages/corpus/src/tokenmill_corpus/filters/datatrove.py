@@ -18,7 +18,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,10 @@ FINEWEB_FILTERS = (
 
 class Datatrove(Family):
     """Run datatrove's filters."""
+
+    edits: ClassVar[bool] = True
+
+    has_scores: ClassVar[bool] = False
 
     filters: tuple[DatatroveFilter, ...] = FINEWEB_FILTERS
     """Which ones, in order: a document that one drops is not shown to the next."""

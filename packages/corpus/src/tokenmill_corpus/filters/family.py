@@ -7,7 +7,7 @@ that many words, `max_url_ratio` those with at most that share of URLs. The thre
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -85,6 +85,11 @@ class Family(Frozen, ABC):
 
     enabled: bool = False
     """Whether the family is applied; profiles say it for theirs."""
+
+    edits: ClassVar[bool] = False
+    """Whether it may change texts."""
+    has_scores: ClassVar[bool] = True
+    """Whether `--scores` makes columns of its rules: they must be the same ones for every batch."""
 
     @abstractmethod
     def apply(self, documents: Documents) -> Outcome:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tokenmill_core.documents import Account
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Edit, Family, Outcome, Rule
+from tokenmill_corpus.text_buffers import is_blank
 
 OnDrop = Callable[[Documents, NDArray[np.bool_], str, Rule], None]
 """Hears of each rule that drops documents: (documents of the batch, which of them, the reason, the rule)."""
@@ -48,7 +49,7 @@ class Judge:
             self.findings.setdefault(name, []).extend(outcome.findings)
         keep = self._keep(name, outcome, documents)
         columns = dict(outcome.columns)
-        if self.scores:
+        if self.scores and self.families[name].has_scores:
             columns |= {f"{name}.{rule.score}": pa.array(rule.values) for rule in outcome.rules}
         if outcome.edit is not None:
             documents = self._edited(name, outcome.edit, documents, keep)
@@ -83,9 +84,18 @@ class Judge:
 
 
 def rules_of(outcome: Outcome) -> list[Rule]:
-    """The rules, and one more against texts of which an edit left nothing."""
+    """The rules, and one more against texts of which an edit left nothing, or white space alone."""
     rules = list(outcome.rules)
     if outcome.edit is not None:
-        empty = outcome.edit.text.num_bytes == 0
+        empty = is_blank(outcome.edit.text)
         rules.append(Rule("emptied", "emptied", empty.astype(np.float64), 0.0, empty))
     return rules
+
+
+def edit_only(families: Mapping[str, Family], documents: Documents) -> Documents:
+    """The documents as they would be, had no rule judged them; without those of which edits leave nothing."""
+    for family in families.values():
+        edit = family.apply(documents).edit if family.edits and len(documents) else None
+        if edit is not None:
+            documents = documents.with_texts(edit.text).filter(pa.array(~is_blank(edit.text)))
+    return documents

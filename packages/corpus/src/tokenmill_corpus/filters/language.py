@@ -67,7 +67,7 @@ class Language(Family):
     ) -> list[Rule]:
         if not self.keep:
             return [at_least("min_score", best, self.min_score, language)]
-        kept = [model.labels.index(code) for code in self.keep]
+        kept = sorted({model.labels.index(code) for code in self.keep})
         together = np.minimum(scores[:, kept].sum(axis=1), np.float32(1))
         return [
             not_flagged("keep", ~np.isin(top, kept), language),

@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Callable
 from enum import StrEnum
 from functools import lru_cache
+from typing import ClassVar
 
 import numba
 import numpy as np
@@ -44,6 +45,8 @@ class Newlines(StrEnum):
 class Normalise(Family):
     """Bring texts into one form."""
 
+    edits: ClassVar[bool] = True
+
     mojibake: bool = False
     """Repair text that was decoded with the wrong encoding; needs the extra `normalise`."""
     newlines: Newlines = Newlines.KEEP
@@ -62,6 +65,9 @@ class Normalise(Family):
         for what, flag, step in self._steps():
             new, times = step(text, np.flatnonzero(needs & flag))
             removed[what], count[what] = text.num_bytes - new.num_bytes, times
+            if what == "mojibake" and new is not text:
+                # What was repaired may hold anything that the steps to come are for.
+                needs = _needs(new.data, np.ascontiguousarray(new.offsets), inert)
             text = new
         return Outcome() if text is old else Outcome(edit=Edit(text=text, removed=removed, count=count))
 
@@ -267,7 +273,9 @@ def _mojibake_repair() -> Callable[[str], str]:
         return fix_encoding(line) if _SUSPECT.search(line) and is_bad(line) else line
 
     def repair(text: str) -> str:
-        return "".join(map(repaired, text.splitlines(keepends=True))) if _SUSPECT.search(text) else text
+        if not _SUSPECT.search(text):
+            return text
+        return "".join(map(repaired, text.splitlines(keepends=True))).replace("\0", "\ufffd")
 
     return repair
 

@@ -106,6 +106,7 @@ class Blocklist(Family):
             "words": word_list,
         }
         for setting, path in self.named_files().items():
+            loaders[setting].cache_clear()  # the file may have changed since this process read it last
             loaders[setting](path)
 
     def named_files(self) -> dict[str, str]:

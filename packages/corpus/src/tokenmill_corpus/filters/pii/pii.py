@@ -8,6 +8,7 @@ addresses, card numbers and phone numbers, in this order.
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,8 @@ class Placeholders(Frozen):
 
 class Pii(Family):
     """Replace personal data and secrets, or drop the documents that hold them."""
+
+    edits: ClassVar[bool] = True
 
     secret: Action = Action.REPLACE
     """Keys, tokens and passwords in code and configuration."""
