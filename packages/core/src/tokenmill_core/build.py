@@ -7,6 +7,7 @@ that were finished. A changed config has another fingerprint, so it never meets 
 """
 
 import importlib.metadata
+import json
 import logging
 import os
 import platform
@@ -127,7 +128,8 @@ def keep_work_of(times: dict[str, int | None], work: Work) -> None:
 
     Their content is as it should be, but that of files which were changed and put back was read in between.
     """
-    path, content = work.folder / "input_times.json", orjson.dumps(times, option=orjson.OPT_SORT_KEYS)
+    # Not by orjson: a path may hold bytes that are no UTF-8.
+    path, content = work.folder / "input_times.json", json.dumps(times, sort_keys=True).encode()
     if work.folder.exists() and (not path.exists() or path.read_bytes() != content):
         shutil.rmtree(work.folder)
     work.folder.mkdir(parents=True, exist_ok=True)
