@@ -87,12 +87,14 @@ class LocalExecutor:
         """End the pool's workers, those too that it had no time to note down, and let no second Ctrl-C in between."""
         self._pool = None
         with on_signals(signal.SIG_IGN):
-            pool.shutdown(wait=False, cancel_futures=True)
             workers = [process for process in multiprocessing.active_children() if process not in self._others]
             for process in workers:
                 process.kill()
             for process in workers:
                 process.join()
+            # Its thread ends once the workers are dead. At exit Python would wake a thread that still runs, by a pipe
+            # that the thread is just closing: a traceback after the error.
+            pool.shutdown(cancel_futures=True)
 
 
 _KNOWN: dict[int, tuple[Phase, Work]] = {}
