@@ -28,6 +28,7 @@ import pydivsufsort
 from corpus_text import batches, best, load_texts, megabytes
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import text_buffers
 from tokenmill_core.stage import Report, Work
 from tokenmill_corpus.decontamination import Benchmark, Decontamination
 from tokenmill_corpus.dedup import DedupSettings
@@ -35,7 +36,6 @@ from tokenmill_corpus.dedup.cut_phases import cut_phases, cuts
 from tokenmill_corpus.dedup.windows import covered
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.survivors import FILTER, SurvivorsWriter
-from tokenmill_corpus.text_buffers import text_buffers
 
 PASSES = ("lines", "paragraphs", "substring")
 BATCHES_PER_TASK = 4

@@ -38,9 +38,9 @@ from datatrove.pipeline.dedup import MinhashDedupSignature
 from datatrove.utils.logging import logger
 from planted_duplicates import all_similar_pairs, plain_shingles, plant, quality
 
+from tokenmill_core.compiled.text_buffers import text_buffers
 from tokenmill_corpus.dedup.minhash import band_keys
 from tokenmill_corpus.dedup.settings import MinHash
-from tokenmill_corpus.text_buffers import text_buffers
 
 DATATROVE_SHARE = 20
 """datatrove has every 20th document."""

@@ -11,7 +11,7 @@ import numpy as np
 import regex
 
 import tokenmill_corpus.character_classes as target
-from tokenmill_corpus.utf8 import is_space, is_unspaced
+from tokenmill_core.compiled.utf8 import is_space, is_unspaced
 
 PROPERTIES = {
     target.LETTER: r"\p{L}",

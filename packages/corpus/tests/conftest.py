@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,4 +73,4 @@ def write_jsonl(tmp_path: Path) -> Callable[[str, Iterable[Any]], Path]:
 @pytest.fixture
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task for every file, however small."""
-    monkeypatch.setattr("tokenmill_core.sources.group_pieces", partial(group_pieces, target_bytes=1))
+    monkeypatch.setattr("tokenmill_core.sources.group_pieces", lambda pieces, _: group_pieces(pieces, 1))

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.c4 import C4
 from tokenmill_corpus.filters.family import Outcome
-from tokenmill_corpus.text_buffers import TextBuffers
 
 TEXT = 'One sentence is here. Here is two! And is this three? So it says "four." It ends with five.'
 CITATION = re.compile(r"\[(?:[0-9]*|edit|citation needed)\]")

@@ -5,6 +5,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+from tokenmill_core.compiled.utf8 import is_space, is_unspaced
 from tokenmill_corpus.character_classes import (
     DIGIT,
     LETTER,
@@ -16,7 +17,6 @@ from tokenmill_corpus.character_classes import (
     UPPER,
     character_classes,
 )
-from tokenmill_corpus.utf8 import is_space, is_unspaced
 
 SKIN_TONES = range(0x1F3FB, 0x1F400)
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tokenmill_corpus.eight_bytes import alphanumeric_run, copy, count_byte, find_byte
-from tokenmill_corpus.hashing import hash_bytes
+from tokenmill_core.compiled.eight_bytes import alphanumeric_run, copy, count_byte, find_byte
+from tokenmill_core.compiled.hashing import hash_bytes
 from tokenmill_corpus.lines import count_characters
 
 ALPHANUMERIC = (string.ascii_letters + string.digits).encode()

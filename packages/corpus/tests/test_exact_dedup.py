@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, column_buffers
 from tokenmill_core.errors import StageError, TokenmillError
 from tokenmill_corpus.dedup.bloom import false_positive_rates, filter_size
 from tokenmill_corpus.dedup.exact import normalised_digests, text_digests
 from tokenmill_corpus.dedup.url import normalise_url
-from tokenmill_corpus.text_buffers import TextBuffers, column_buffers
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 

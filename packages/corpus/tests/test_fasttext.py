@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, column_buffers
 from tokenmill_core.errors import InputError
 from tokenmill_corpus.fasttext import load_fasttext
 from tokenmill_corpus.filters.language import packaged_model
-from tokenmill_corpus.text_buffers import TextBuffers, column_buffers
 
 fasttext = pytest.importorskip("fasttext")
 

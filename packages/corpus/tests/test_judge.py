@@ -7,10 +7,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_core.documents import Account
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters import Edit, Family, Judge, Outcome, Rule, at_least, at_most
-from tokenmill_corpus.text_buffers import TextBuffers
 
 
 def documents(texts: list[str]) -> Documents:

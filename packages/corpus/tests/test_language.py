@@ -5,11 +5,11 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 
+from tokenmill_core.compiled.text_buffers import column_buffers
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Outcome
 from tokenmill_corpus.filters.language import Language, excerpts
-from tokenmill_corpus.text_buffers import column_buffers
 
 ENGLISH = "The people of the town walked down to the river in the morning, and came back before the sun had set."
 SAMPLES = {

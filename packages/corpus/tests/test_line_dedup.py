@@ -17,10 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 from cut_documents import build_cut, cut_documents, texts_left
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_core.stage import Work
 from tokenmill_corpus.dedup import DedupSettings
 from tokenmill_corpus.dedup.cuts import Cuts, apply_cuts
-from tokenmill_corpus.text_buffers import TextBuffers
 
 LONG = "Subscribe to our newsletter for more."
 OTHER = "Nothing of this stands anywhere else."

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, column_buffers
 from tokenmill_corpus.dedup.minhash import band_keys, find_minima, permutations
 from tokenmill_corpus.dedup.normal_form import normal_form_table
 from tokenmill_corpus.dedup.settings import MinHash
 from tokenmill_corpus.dedup.shingles import hash_shingles
-from tokenmill_corpus.text_buffers import TextBuffers, column_buffers
 
 
 def buffers(texts: list[str]) -> TextBuffers:

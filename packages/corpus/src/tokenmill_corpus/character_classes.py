@@ -9,7 +9,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import at, kernel
+from tokenmill_core.compiled.kernel import at, kernel
 
 LETTER = 1
 """General category L."""

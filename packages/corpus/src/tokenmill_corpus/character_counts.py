@@ -6,9 +6,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
+from tokenmill_core.compiled.utf8 import decode
 from tokenmill_corpus.character_classes import DIGIT, LETTER, SPACE, SYMBOL, UPPER, character_classes
-from tokenmill_corpus.text_buffers import TextBuffers
-from tokenmill_corpus.utf8 import decode
 
 
 class CharacterCounts(NamedTuple):

@@ -5,10 +5,10 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, text_buffers, with_texts
 from tokenmill_core.errors import InputError
 from tokenmill_corpus.character_counts import CharacterCounts, count_characters
 from tokenmill_corpus.lines import Duplicates, Lines, find_duplicates, find_lines
-from tokenmill_corpus.text_buffers import TextBuffers, text_buffers, with_texts
 from tokenmill_corpus.words import Words, find_words
 
 

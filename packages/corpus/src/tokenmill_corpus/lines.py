@@ -13,12 +13,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.eight_bytes import count_byte, count_continuing, find_byte, load, load_rest
-from tokenmill_corpus.hashing import add, empty_set, hash_bytes, mix, set_size
-from tokenmill_corpus.kernels import kernel
+from tokenmill_core.compiled.eight_bytes import count_byte, count_continuing, find_byte, load, load_rest
+from tokenmill_core.compiled.hashing import add, empty_set, hash_bytes, mix, set_size
+from tokenmill_core.compiled.kernel import kernel
+from tokenmill_core.compiled.text_buffers import TextBuffers
+from tokenmill_core.compiled.utf8 import decode, is_space
 from tokenmill_corpus.ratios import ratio
-from tokenmill_corpus.text_buffers import TextBuffers
-from tokenmill_corpus.utf8 import decode, is_space
 
 
 class Lines(NamedTuple):

@@ -10,8 +10,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.hashing import set_size
-from tokenmill_corpus.kernels import at, kernel
+from tokenmill_core.compiled.hashing import set_size
+from tokenmill_core.compiled.kernel import at, kernel
 from tokenmill_corpus.words import Words
 
 TOP_NGRAMS = (2, 3, 4)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.eight_bytes import load_rest
-from tokenmill_corpus.kernels import at, kernel
+from tokenmill_core.compiled.eight_bytes import load_rest
+from tokenmill_core.compiled.kernel import at, kernel
 
 PIECE, SLOTS = 4, 4096
 """Bytes of a piece, and entries of the table of pieces."""

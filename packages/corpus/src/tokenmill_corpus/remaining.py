@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import is_blank
 from tokenmill_core.documents import Account
 from tokenmill_core.stage import Work
 from tokenmill_corpus.config import CleanConfig
@@ -16,7 +17,6 @@ from tokenmill_corpus.dedup import RULES, Duplicates, Method, apply_cuts, cuts, 
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.full_ledger import FullLedger
 from tokenmill_corpus.survivors import places_of, read_survivors
-from tokenmill_corpus.text_buffers import is_blank
 
 EMPTIED = "emptied_by_cuts"
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokenmill_corpus.text_buffers import column_buffers
+from tokenmill_core.compiled.text_buffers import column_buffers
 from tokenmill_corpus.words import Words, find_words
 
 MAX_WORDS = 64

@@ -16,6 +16,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.eight_bytes import alphanumeric_run, load
+from tokenmill_core.compiled.hashing import hash_bytes
+from tokenmill_core.compiled.kernel import at, kernel
+from tokenmill_core.compiled.text_buffers import TextBuffers
+from tokenmill_core.compiled.utf8 import decode
 from tokenmill_corpus.character_classes import (
     LETTER,
     SPACE,
@@ -25,11 +30,6 @@ from tokenmill_corpus.character_classes import (
     class_at,
     class_before,
 )
-from tokenmill_corpus.eight_bytes import alphanumeric_run, load
-from tokenmill_corpus.hashing import hash_bytes
-from tokenmill_corpus.kernels import at, kernel
-from tokenmill_corpus.text_buffers import TextBuffers
-from tokenmill_corpus.utf8 import decode
 
 IS_WORD = 1
 HAS_LETTER = 2

@@ -12,6 +12,7 @@ import pyarrow as pa
 from dedup_stage import DedupConfig, DedupStage, Probed, write_lines
 
 from tokenmill_core.build import build_stage
+from tokenmill_core.compiled.text_buffers import text_buffers
 from tokenmill_core.documents import Account
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.stage import Phase, Report, Task, Work
@@ -19,7 +20,6 @@ from tokenmill_corpus.dedup import DedupSettings, dedup_phases, duplicates
 from tokenmill_corpus.dedup.cut_phases import cut_phases, cuts
 from tokenmill_corpus.dedup.cuts import apply_cuts
 from tokenmill_corpus.survivors import FILTER, SurvivorsWriter, read_survivors
-from tokenmill_corpus.text_buffers import text_buffers
 
 BATCH_ROWS = 3
 

@@ -7,10 +7,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.decontamination.index import Index, may_begin
 from tokenmill_corpus.decontamination.ngrams import most_words, ngram_at, powers_of, sums_of_words
 from tokenmill_corpus.dedup.normal_form import normal_form_table
-from tokenmill_corpus.text_buffers import TextBuffers
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.decontamination.items import Benchmark, Item, read_items
 from tokenmill_corpus.decontamination.ngrams import most_words, ngram_at, powers_of, sums_of_words
 from tokenmill_corpus.dedup.keys import starts_of_runs
 from tokenmill_corpus.dedup.normal_form import normal_form_table
-from tokenmill_corpus.text_buffers import TextBuffers
 
 _BITS_PER_KEY = 32
 

@@ -7,8 +7,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import mix
 from tokenmill_corpus.dedup.normal_form import hash_words
-from tokenmill_corpus.hashing import mix
 
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 

@@ -4,11 +4,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.decontamination.hits import Hits, lower_bound
 from tokenmill_corpus.decontamination.ngrams import most_words
 from tokenmill_corpus.dedup.cuts import Cuts
 from tokenmill_corpus.dedup.normal_form import normal_form_table, word_starts
-from tokenmill_corpus.text_buffers import TextBuffers
 
 
 def cuts_around(text: TextBuffers, hits: Hits, margin: int) -> Cuts:

@@ -12,13 +12,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import mix
 from tokenmill_core.stage import Report, Task, Work
 from tokenmill_corpus.dedup.drops import UNKNOWN, drops_path, save_drops
 from tokenmill_corpus.dedup.equal import KeyPartitions
 from tokenmill_corpus.dedup.keys import read_partition
 from tokenmill_corpus.dedup.order import Order
 from tokenmill_corpus.dedup.settings import Bloom
-from tokenmill_corpus.hashing import mix
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, text_buffers
 from tokenmill_core.stage import Phase, Report, Task, Work
 from tokenmill_corpus.dedup.cuts import Cuts, apply_cuts
 from tokenmill_corpus.dedup.outcome import duplicates
 from tokenmill_corpus.dedup.settings import DedupSettings
 from tokenmill_corpus.survivors import FILTER, read_survivors
-from tokenmill_corpus.text_buffers import TextBuffers, text_buffers
 
 
 @dataclass(frozen=True)

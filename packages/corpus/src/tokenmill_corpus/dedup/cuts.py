@@ -9,8 +9,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.dedup.keys import map_array, save_array
-from tokenmill_corpus.text_buffers import TextBuffers
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import mix
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.dedup.normal_form import hash_words, normal_form_table
-from tokenmill_corpus.hashing import mix
-from tokenmill_corpus.text_buffers import TextBuffers
 
 DIGEST_BYTES = 16
 

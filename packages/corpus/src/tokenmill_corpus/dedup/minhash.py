@@ -12,11 +12,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import mix
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.dedup.normal_form import normal_form_table
 from tokenmill_corpus.dedup.settings import MinHash
 from tokenmill_corpus.dedup.shingles import Unit, hash_shingles
-from tokenmill_corpus.hashing import mix
-from tokenmill_corpus.text_buffers import TextBuffers
 
 Permutations = NDArray[np.unsignedinteger]
 """(2, bands × rows): odd factors a and addends b, of 32 or 64 bits."""

@@ -17,9 +17,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import mix
+from tokenmill_core.compiled.utf8 import decode
 from tokenmill_corpus.character_classes import SPACE, SYMBOL, UNSPACED, UPPER, character_classes
-from tokenmill_corpus.hashing import mix
-from tokenmill_corpus.utf8 import decode
 
 _BETWEEN, _PART, _ALONE, _LEFT_OUT = 0, 1, 2, 3
 _CLASS_SHIFT = 24

@@ -6,15 +6,15 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import add, empty_set
+from tokenmill_core.compiled.text_buffers import TextBuffers, text_buffers
 from tokenmill_core.stage import Work
 from tokenmill_corpus.dedup.normal_form import normal_form_table
 from tokenmill_corpus.dedup.order import Order
 from tokenmill_corpus.dedup.scratch import ScratchWriter
 from tokenmill_corpus.dedup.settings import MinHash
 from tokenmill_corpus.dedup.shingles import Unit, hash_shingles
-from tokenmill_corpus.hashing import add, empty_set
 from tokenmill_corpus.survivors import read_survivors
-from tokenmill_corpus.text_buffers import TextBuffers, text_buffers
 
 
 class ShingleSets(NamedTuple):

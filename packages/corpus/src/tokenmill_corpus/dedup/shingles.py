@@ -10,8 +10,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import mix
 from tokenmill_corpus.dedup.normal_form import hash_characters, hash_words
-from tokenmill_corpus.hashing import mix
 
 _BASE = 0xD1342543DE82EF95
 

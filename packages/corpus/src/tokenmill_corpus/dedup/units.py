@@ -12,8 +12,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.hashing import hash_bytes, mix
 from tokenmill_corpus.dedup.normal_form import hash_words
-from tokenmill_corpus.hashing import hash_bytes, mix
 from tokenmill_corpus.lines import NEWLINE, count_characters, strip
 
 _NOT_COMPARED = 0

@@ -4,7 +4,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.hashing import mix
+from tokenmill_core.compiled.hashing import mix
 
 _FACTOR = np.uint64(0x9FB21C651E98DF25)
 _PRIME = np.uint64((1 << 61) - 1)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core import storage
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_core.errors import InputError
 from tokenmill_corpus.fasttext.kernels import Loss, Weights, index_words, predict
-from tokenmill_corpus.text_buffers import TextBuffers
 
 LABEL_PREFIX = "__label__"
 

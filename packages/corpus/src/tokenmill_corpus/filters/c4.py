@@ -19,6 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tokenmill_core.compiled.eight_bytes import copy, find_byte
+from tokenmill_core.compiled.kernel import kernel
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.character_classes import (
     QUOTE,
     SPACE,
@@ -29,12 +32,9 @@ from tokenmill_corpus.character_classes import (
     class_before,
 )
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.eight_bytes import copy, find_byte
 from tokenmill_corpus.filters.family import Edit, Family, Outcome, at_least, not_flagged
-from tokenmill_corpus.kernels import kernel
 from tokenmill_corpus.lines import Lines, strip
 from tokenmill_corpus.phrases import Phrases, find_phrases, make_phrases
-from tokenmill_corpus.text_buffers import TextBuffers
 
 LOREM_IPSUM, JAVASCRIPT = 1, 2
 POLICY = 0b11111100

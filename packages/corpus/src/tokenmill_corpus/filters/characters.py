@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tokenmill_core.compiled.kernel import kernel
 from tokenmill_corpus.character_classes import SPACE, character_classes, class_at
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Family, Outcome, at_least, at_most
-from tokenmill_corpus.kernels import kernel
 from tokenmill_corpus.ratios import ratio
 
 

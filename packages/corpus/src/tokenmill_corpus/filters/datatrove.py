@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, column_buffers
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Edit, Family, Outcome, not_flagged
-from tokenmill_corpus.text_buffers import TextBuffers, column_buffers
 
 _MODULE = "datatrove.pipeline.filters"
 _LEFT_OUT = {"SamplerFilter": "its sample depends on the order of documents; use the family `sampling`"}

@@ -7,8 +7,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import kernel
-from tokenmill_corpus.text_buffers import TextBuffers
+from tokenmill_core.compiled.kernel import kernel
+from tokenmill_core.compiled.text_buffers import TextBuffers
 
 MIN_BASE64, MIN_ESCAPES = 64, 8
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_core.manifest import Frozen
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.text_buffers import TextBuffers
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tokenmill_core.compiled.eight_bytes import count_byte, find_byte
+from tokenmill_core.compiled.kernel import at, kernel
 from tokenmill_corpus.documents import Documents
-from tokenmill_corpus.eight_bytes import count_byte, find_byte
 from tokenmill_corpus.filters.family import Family, Outcome, at_least, at_most
-from tokenmill_corpus.kernels import at, kernel
 from tokenmill_corpus.lines import Lines
 from tokenmill_corpus.ratios import ratio
 from tokenmill_corpus.word_lists import MAX_WORDS, WordList

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import is_blank
 from tokenmill_core.documents import Account
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Edit, Family, Outcome, Rule
-from tokenmill_corpus.text_buffers import is_blank
 
 OnDrop = Callable[[Documents, NDArray[np.bool_], str, Rule], None]
 """Hears of each rule that drops documents: (documents of the batch, which of them, the reason, the rule)."""

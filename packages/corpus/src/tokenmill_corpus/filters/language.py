@@ -21,11 +21,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_core.errors import ConfigError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.fasttext import FastText, load_fasttext
 from tokenmill_corpus.filters.family import Family, Outcome, Rule, at_least, not_flagged
-from tokenmill_corpus.text_buffers import TextBuffers
 
 UNDETERMINED = "und"
 """ISO 639's own code for a language that could not be told."""

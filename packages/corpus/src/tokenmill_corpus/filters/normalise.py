@@ -21,11 +21,11 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
+from tokenmill_core.compiled.utf8 import decode
 from tokenmill_core.errors import ConfigError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Edit, Family, Outcome
-from tokenmill_corpus.text_buffers import TextBuffers
-from tokenmill_corpus.utf8 import decode
 
 
 class UnicodeForm(StrEnum):

@@ -16,11 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
+from tokenmill_core.compiled.hashing import mix
+from tokenmill_core.compiled.text_buffers import column_buffers
 from tokenmill_core.errors import ConfigError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Family, Outcome, Rule
-from tokenmill_corpus.hashing import mix
-from tokenmill_corpus.text_buffers import column_buffers
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pydantic import Field
 
+from tokenmill_core.compiled.text_buffers import column_buffers
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.blocklist.urls import (
@@ -29,7 +30,6 @@ from tokenmill_corpus.filters.blocklist.urls import (
 from tokenmill_corpus.filters.blocklist.words import count_listed, word_list
 from tokenmill_corpus.filters.family import Family, Outcome, Rule, at_most, not_flagged
 from tokenmill_corpus.ratios import ratio
-from tokenmill_corpus.text_buffers import column_buffers
 
 LISTS = ("urls", "domains", "url_words", "url_substrings", "soft_url_words", "words")
 """Settings that name a file."""

@@ -8,7 +8,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.hashing import add, empty_set, mix
+from tokenmill_core.compiled.hashing import add, empty_set, mix
 
 SEED = np.uint64(0xCBF29CE484222325)
 

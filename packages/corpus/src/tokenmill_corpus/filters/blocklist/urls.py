@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers, column_buffers
 from tokenmill_corpus.filters.blocklist.lists import ascii_domain, read_domains, read_entries
 from tokenmill_corpus.filters.blocklist.sets import SEED, contains, key_of, make_set, step
-from tokenmill_corpus.text_buffers import TextBuffers, column_buffers
 
 MAX_DISTINCT = 64
 """Different listed words of one URL that are told apart."""

@@ -12,12 +12,12 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
+from tokenmill_core.compiled.utf8 import decode
 from tokenmill_corpus.character_classes import SPACE, SYMBOL, UNSPACED, character_classes
 from tokenmill_corpus.filters.blocklist.lists import read_entries
 from tokenmill_corpus.filters.blocklist.sets import SEED, contains, key_of, make_set, step
 from tokenmill_corpus.filters.blocklist.urls import buffers_of
-from tokenmill_corpus.text_buffers import TextBuffers
-from tokenmill_corpus.utf8 import decode
 
 
 class WordList(NamedTuple):

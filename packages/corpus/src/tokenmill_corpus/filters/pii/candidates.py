@@ -10,7 +10,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.text_buffers import TextBuffers
+from tokenmill_core.compiled.text_buffers import TextBuffers
 
 Span = tuple[int, int]
 """First byte and the byte after the last, in the batch's buffer."""

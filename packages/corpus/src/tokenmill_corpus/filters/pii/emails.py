@@ -11,8 +11,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.filters.pii.candidates import Span, is_word, put, scan, stretches
-from tokenmill_corpus.text_buffers import TextBuffers
 
 _LATIN = rb"[\xc3-\xc9][\x80-\xbf]"
 _LOCAL = re.compile(rb"(?:[A-Za-z0-9_%+]|" + _LATIN + rb")(?:[A-Za-z0-9._%+\-]|" + _LATIN + rb"){0,63}\Z")

@@ -16,8 +16,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.filters.pii.candidates import Span, is_digit, is_hex, is_word, put, scan, stretches
-from tokenmill_corpus.text_buffers import TextBuffers
 
 _SET_ASIDE = [
     ipaddress.IPv4Network(network)

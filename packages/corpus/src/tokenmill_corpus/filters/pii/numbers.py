@@ -14,8 +14,8 @@ UnionPay), the usual groups or none, and a right check digit (Luhn).
 
 import re
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.filters.pii.candidates import Span, digit_runs, scan, stretches
-from tokenmill_corpus.text_buffers import TextBuffers
 
 _SEPARATOR = rb"(?:[ .\-/]|\xc2\xa0|\xe2\x80[\x90-\x93\xaf])"
 _BEFORE = rb"(?<![\w+.,:/\-])"

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_core.manifest import Frozen
 from tokenmill_corpus.documents import Documents
 from tokenmill_corpus.filters.family import Edit, Family, Outcome, Rule
@@ -21,7 +22,6 @@ from tokenmill_corpus.filters.pii.emails import find_emails
 from tokenmill_corpus.filters.pii.ips import find_ips
 from tokenmill_corpus.filters.pii.numbers import find_cards, find_phones
 from tokenmill_corpus.filters.pii.secrets import find_secrets
-from tokenmill_corpus.text_buffers import TextBuffers
 
 
 class Action(StrEnum):

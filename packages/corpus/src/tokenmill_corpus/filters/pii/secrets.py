@@ -14,8 +14,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from tokenmill_core.compiled.text_buffers import TextBuffers
 from tokenmill_corpus.filters.pii.candidates import Span, is_digit, is_word, put, scan, stretches
-from tokenmill_corpus.text_buffers import TextBuffers
 
 _TOKENS = re.compile(
     rb"(?<![A-Za-z0-9_])(?:"

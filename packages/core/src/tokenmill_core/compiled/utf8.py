@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import at, kernel
+from tokenmill_core.compiled.kernel import at, kernel
 
 
 @kernel

@@ -11,7 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from tokenmill_corpus.kernels import at, kernel
+from tokenmill_core.compiled.kernel import at, kernel
 
 ONE = np.uint64(1)
 EACH = np.uint64(0x0101010101010101)

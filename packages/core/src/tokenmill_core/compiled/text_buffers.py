@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokenmill_corpus.utf8 import decode, is_space
+from tokenmill_core.compiled.utf8 import decode, is_space
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_corpus.eight_bytes import load, load_rest
-from tokenmill_corpus.kernels import kernel
+from tokenmill_core.compiled.eight_bytes import load, load_rest
+from tokenmill_core.compiled.kernel import kernel
 
 
 @kernel
