@@ -11,13 +11,15 @@ from tokenmill_corpus import CleanConfig
 from tokenmill_corpus.profiles import PROFILES
 from tokenmill_shards.mix import MixConfig
 from tokenmill_shards.tokenize import TokenizeConfig
-from tokenmill_tokenizer import TrainTokenizerConfig
+from tokenmill_tokenizer.importing.stage import ImportTokenizerConfig
+from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.presets import PRESETS
 
 STAGES = {
     "prep clean": CleanConfig,
     "prep train-tokenizer": TrainTokenizerConfig,
+    "prep import-tokenizer": ImportTokenizerConfig,
     "prep tokenize": TokenizeConfig,
     "prep mix": MixConfig,
     "pretrain run": RunConfig,

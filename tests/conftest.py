@@ -17,8 +17,8 @@ from tokenmill_core.cli import main
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import Manifest
 from tokenmill_core.manifest_io import load_manifest
-from tokenmill_tokenizer import STAGE as TRAIN
-from tokenmill_tokenizer import TrainTokenizerConfig
+from tokenmill_tokenizer.train import STAGE as TRAIN
+from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 
 PROSE = "The quick brown fox jumps over the lazy dog, and nobody's dog jumps back; it sleeps by the river."
 

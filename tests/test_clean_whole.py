@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 PREP_WITH_A_TASK_A_FILE = """
-from functools import partial
-from tokenmill_core import sources
+from tokenmill_core import pieces, sources
 from tokenmill_core.cli import main
-sources.group_pieces = partial(sources.group_pieces, target_bytes=1)
+sources.group_pieces = lambda found, _: pieces.group_pieces(found, 1)
 main()
 """
 EVERYTHING = """

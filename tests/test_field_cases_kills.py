@@ -15,10 +15,9 @@ import pytest
 
 Prep = Callable[..., Any]
 PREP_WITH_A_TASK_A_FILE = """
-from functools import partial
-from tokenmill_core import sources
+from tokenmill_core import pieces, sources
 from tokenmill_core.cli import main
-sources.group_pieces = partial(sources.group_pieces, target_bytes=1)
+sources.group_pieces = lambda found, _: pieces.group_pieces(found, 1)
 main()
 """
 NUM_FILES = 10
@@ -26,11 +25,13 @@ NUM_FILES = 10
 
 @pytest.fixture
 def raw_folder(write_lines: Any, tmp_path: Path) -> Path:
-    """Files that take a moment each."""
+    """Files that take a moment each, whose every third document counts for the loss in part."""
     rng = random.Random(0)
     words = ["fox", "dog", "river", "jumps", "sleeps", "lazy", "quick", "日本語", "Straße"]
     for number in range(NUM_FILES):
-        write_lines(f"raw/{number}.jsonl", [" ".join(rng.choices(words, k=200)) for _ in range(150)])
+        texts = [" ".join(rng.choices(words, k=200)) for _ in range(150)]
+        rows = [{"text": text, "answers": [[0, 99]] if i % 3 else False} for i, text in enumerate(texts)]
+        write_lines(f"raw/{number}.jsonl", rows)
     return tmp_path / "raw"
 
 
@@ -41,6 +42,7 @@ def start(raw_folder: Path, tokenizer: Path, tmp_path: Path) -> Iterator[Callabl
 
     def run(out: str) -> subprocess.Popen[str]:
         arguments = ["tokenize", raw_folder, "--tokenizer", tokenizer, "--out", tmp_path / out, "--workers", "2"]
+        arguments += ["--loss-mask", "answers", "--carry", "answers"]
         process = subprocess.Popen(
             [sys.executable, "-c", PREP_WITH_A_TASK_A_FILE, *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -77,7 +79,8 @@ def clean_build(start: Callable[[str], subprocess.Popen[str]], tmp_path: Path) -
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
     found = content(tmp_path / "undisturbed")
-    assert len([name for name in found if name.endswith(".bin")]) == NUM_FILES
+    for suffix in (".idx", ".loss_mask.bin", ".documents.parquet"):
+        assert len([name for name in found if name.endswith(suffix)]) == NUM_FILES
     return found
 
 

@@ -15,6 +15,7 @@ from tokenmill_shards import MixtureReader, Shard
 from tokenmill_shards.mmididx import sequence_offsets
 
 Prep = Callable[..., Any]
+MASKED = ("--loss-mask", "answers")
 
 
 def documents_of(folder: Path) -> list[list[int]]:
@@ -62,17 +63,18 @@ def test_lengths_of_32_bits_are_summed_in_64(dtype: Any) -> None:
 def test_short_documents_end_once_or_never_and_lengths_sum_to_the_tokens(
     tokenize: Callable[..., Path], write_lines: Any, word_tokenizer: Callable[..., Path]
 ) -> None:
-    """The tokenizer gives nothing at all for the first text."""
+    """The tokenizer gives nothing at all for the first text: it is dropped, and accounted for."""
     raw, tokenizer = write_lines("raw.jsonl", ["nothing", "w5", "w1 w2 w3"]), word_tokenizer(100)
     closed = tokenize(raw, tokenizer, out="closed")
     opened = tokenize(raw, tokenizer, "--no-end-of-document", out="open")
-    assert documents_of(closed) == [[99], [5, 99], [1, 2, 3, 99]]
-    assert documents_of(opened) == [[], [5], [1, 2, 3]]
+    assert documents_of(closed) == [[5, 99], [1, 2, 3, 99]]
+    assert documents_of(opened) == [[5], [1, 2, 3]]
     for folder, end in ((closed, 99), (opened, None)):
         manifest: Any = load_manifest(str(folder)).manifest
         assert manifest.end_of_document_id == end
         assert manifest.counts.tokens == sum(map(len, documents_of(folder)))
-        assert manifest.counts.documents == 3
+        assert (manifest.counts.input_documents, manifest.counts.documents) == (3, 2)
+        assert [(row.reason, row.documents) for row in manifest.ledger] == [("no_tokens", 1)]
         assert (folder / "shard-00000.bin").stat().st_size == 2 * manifest.counts.tokens
 
 
@@ -114,8 +116,9 @@ def published(
     prep: Prep, tokenize: Callable[..., Path], write_lines: Any, tokenizer: Path, tmp_path: Path
 ) -> tuple[Path, Path]:
     """(tokens, a mixture of them)."""
-    raw = write_lines("raw.jsonl", [f"The quick brown fox number {i} jumps. " * 5 for i in range(20)])
-    folder = tokenize(raw, tokenizer)
+    texts = [f"The quick brown fox number {i} jumps. " * 5 for i in range(20)]
+    raw = write_lines("raw.jsonl", [{"text": text, "answers": [[0, 9]]} for text in texts])
+    folder = tokenize(raw, tokenizer, *MASKED)
     assert prep("mix", f"a={folder}", "--out", tmp_path / "mixture.json").code == 0
     return folder, tmp_path / "mixture.json"
 
@@ -163,8 +166,21 @@ def change_a_token(folder: Path, foreign: Path) -> str:
     return path.name
 
 
+def change_a_mask(folder: Path, foreign: Path) -> str:
+    path = folder / "shard-00000.loss_mask.bin"
+    path.write_bytes(path.read_bytes()[::-1])
+    return path.name
+
+
+def cut_a_mask(folder: Path, foreign: Path) -> str:
+    path = folder / "shard-00000.loss_mask.bin"
+    os.truncate(path, path.stat().st_size - 1)
+    return path.name
+
+
 @pytest.mark.parametrize(
-    "damage", [delete_index, drop_last_bytes, index_of_another_run, flip_type_byte, change_a_token]
+    "damage",
+    [delete_index, drop_last_bytes, index_of_another_run, flip_type_byte, change_a_token, change_a_mask, cut_a_mask],
 )
 def test_damage_is_named_and_refused_and_mended_by_building_again(
     prep: Prep,
@@ -187,8 +203,8 @@ def test_damage_is_named_and_refused_and_mended_by_building_again(
     assert traced.code == 3
     assert name in traced.err
     # Sizes are looked at in every run; for content that changed in place there is --force.
-    resized = damage in (delete_index, drop_last_bytes)
-    tokenize(tmp_path / "raw.jsonl", tokenizer, *(() if resized else ("--force",)))
+    resized = damage in (delete_index, drop_last_bytes, cut_a_mask)
+    tokenize(tmp_path / "raw.jsonl", tokenizer, *MASKED, *(() if resized else ("--force",)))
     assert content(folder) == before
     assert prep("verify", folder).code == 0
     MixtureReader.open(str(mixture), 16)
@@ -197,9 +213,9 @@ def test_damage_is_named_and_refused_and_mended_by_building_again(
 def test_a_rerun_with_other_settings_leaves_nothing_of_the_old_build(
     tokenize: Callable[..., Path], write_lines: Any, tokenizer: Path
 ) -> None:
-    raw = write_lines("raw.jsonl", ["one", "two", b"42"])
-    folder = tokenize(raw, tokenizer)
-    assert (folder / "rejects.jsonl").exists()
+    raw = write_lines("raw.jsonl", [{"text": "one", "answers": True}, {"text": "two", "answers": False}, b"42"])
+    folder = tokenize(raw, tokenizer, *MASKED)
+    assert {"rejects.jsonl", "shard-00000.loss_mask.bin"} <= content(folder).keys()
     write_lines("raw.jsonl", ["one"])
     tokenize(raw, tokenizer, "--no-end-of-document")
     assert not (folder / "rejects.jsonl").exists()

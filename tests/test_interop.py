@@ -6,9 +6,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tokenmill_tokenizer import Encoder
+from tokenmill_tokenizer.decode import Decoder
 
 TEXTS = ["The quick brown fox.", "<|endoftext|>", "日本語 👨‍👩‍👧‍👦\r\n", "x", "It sleeps by the river. " * 200]
 
@@ -28,13 +30,14 @@ def test_megatron_core_reads_tokenized_documents(
     raw = write_lines("raw.jsonl", TEXTS)
     assert prep("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "tokens", "--workers", 1).code == 0
     found = indexed_dataset.IndexedDataset(str(tmp_path / "tokens" / "shard-00000"))
-    encoder = Encoder(str(tokenizer / "tokenizer.json"))
+    url = str(tokenizer / "tokenizer.json")
+    encoder, decoder = Encoder(url), Decoder(url)
     assert len(found) == len(TEXTS)
     assert found.document_indices.tolist() == list(range(len(TEXTS) + 1))
     for number, text in enumerate(TEXTS):
         ids = found[number].tolist()
-        assert ids == [*encoder.encode([text])[0].tolist(), 0]
-        assert encoder.decode(ids[:-1]) == text
+        assert ids == [*encoder.encode(pa.array([text], pa.large_string()))[0].tolist(), 0]
+        assert decoder.decode(ids[:-1]) == text
 
 
 def test_megatron_core_reads_ids_above_16_bits(

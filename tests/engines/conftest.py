@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ LETTERS = Path(__file__).parents[2] / "packages/core/tests/helpers"
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Source code of the standard library, a task a file."""
-    monkeypatch.setattr("tokenmill_core.sources.group_pieces", partial(group_pieces, target_bytes=1))
+    monkeypatch.setattr("tokenmill_core.sources.group_pieces", lambda pieces, _: group_pieces(pieces, 1))
     folder = tmp_path / "sources"
     folder.mkdir()
     for path in sorted(Path(email.__file__).parent.glob("*.py"))[:12]:

@@ -199,6 +199,7 @@ def mixture(**changes):
         "denominator": 3,
         "seed": 0,
         "vocab_size": 9,
+        "padded_vocab_size": 9,
         "tokenizer_sha256": HASH,
         "end_of_document_id": None,
     }

@@ -4,7 +4,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,10 @@ from tokenmill_shards import MixtureReader, ShardWriter, dtype_for
 from tokenmill_shards.places import PLACES_SCHEMA, PLACES_SUFFIX
 from tokenmill_shards.tokenize import STAGE as TOKENIZE
 from tokenmill_shards.tokenize import TokenizeConfig
-from tokenmill_tokenizer import STAGE as TRAIN
-from tokenmill_tokenizer import TrainTokenizerConfig
+from tokenmill_tokenizer import Encoder
+from tokenmill_tokenizer.decode import Decoder
+from tokenmill_tokenizer.train import STAGE as TRAIN
+from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 
 MakeTokens = Callable[..., LoadedManifest[TokensManifest]]
 
@@ -69,6 +70,7 @@ def make_tokens(tmp_path: Path) -> MakeTokens:
             files=tuple(files),
             dtype=dtype_for(vocab_size).name,
             vocab_size=vocab_size,
+            padded_vocab_size=vocab_size,
             tokenizer_sha256="0" * 64,
             end_of_document_id=None,
             shards=tuple(names),
@@ -105,6 +107,7 @@ def make_mixture(tmp_path: Path) -> Callable[..., LoadedManifest[MixtureManifest
             seed=seed,
             validation_share=validation_share,
             vocab_size=60_000,
+            padded_vocab_size=60_000,
             tokenizer_sha256="0" * 64,
             end_of_document_id=None,
         )
@@ -136,16 +139,34 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "tokenizer"
 
 
+class Codec:
+    """The ids of one text and back, by the tokenizer at `url`."""
+
+    def __init__(self, url: str) -> None:
+        self._encoder, self.decode = Encoder(url), Decoder(url).decode
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._encoder.encode(pa.array([text], pa.large_string()))[0].tolist()
+        return ids
+
+
+@pytest.fixture
+def codec(tokenizer: Path) -> Codec:
+    return Codec(str(tokenizer / "tokenizer.json"))
+
+
 @pytest.fixture
 def tokenize(tmp_path: Path, tokenizer: Path) -> Tokenize:
-    """tokenize(name, texts): the tokens of one JSON Lines file `<name>.jsonl`; settings as `TokenizeConfig` has them.
+    """tokenize(name, rows): the tokens of one JSON Lines file `<name>.jsonl`; settings as `TokenizeConfig` has them.
+
+    A row is a text, or an object to be written as it is.
 
     `inputs` names other INPUTs instead, `out` another folder than `<name>-tokens`.
     """
 
     def run(
         name: str,
-        texts: Sequence[str] = (),
+        rows: Sequence[str | dict[str, Any]] = (),
         *,
         inputs: Sequence[Path] = (),
         out: str | None = None,
@@ -154,8 +175,10 @@ def tokenize(tmp_path: Path, tokenizer: Path) -> Tokenize:
     ) -> LoadedManifest[TokensManifest]:
         if not inputs:
             inputs = [tmp_path / f"{name}.jsonl"]
-            lines = [orjson.dumps({"id": f"{name}-{i}", "text": text}) + b"\n" for i, text in enumerate(texts)]
-            inputs[0].write_bytes(b"".join(lines))
+            objects = [
+                row if isinstance(row, dict) else {"id": f"{name}-{i}", "text": row} for i, row in enumerate(rows)
+            ]
+            inputs[0].write_bytes(b"".join(orjson.dumps(row) + b"\n" for row in objects))
         config = TokenizeConfig(**{"tokenizer": str(tokenizer)} | settings)
         stage = TOKENIZE.build(config, [str(path) for path in inputs], name)
         return build_stage(stage, str(tmp_path / (out or f"{name}-tokens")), LocalExecutor(workers)).loaded
@@ -209,4 +232,4 @@ def prep(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 @pytest.fixture
 def many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task, and so a shard, for every file, however small."""
-    monkeypatch.setattr("tokenmill_core.sources.group_pieces", partial(group_pieces, target_bytes=1))
+    monkeypatch.setattr("tokenmill_core.sources.group_pieces", lambda pieces, _: group_pieces(pieces, 1))

@@ -56,6 +56,14 @@ def test_tokenize_leaves_documents_open_on_request(prep: Prep, raw: Path, tokeni
         (("--set", "reader.text_feld=x"), 2, "unknown setting 'reader.text_feld'; did you mean 'text_field'?"),
         (("--workers", "0"), 2, "--workers"),
         (("--text-field", "body"), 1, "the keys seen are 'id', 'text'"),
+        (("--shard-size", "big"), 2, "--shard-size 'big': expected a number of bytes such as 64MB"),
+        (("--set", "shard_bytes=0"), 2, "shard_bytes"),
+        (("--engine", "fast"), 2, "--engine"),
+        (("--loss-mask", "id"), 2, "'id' cannot hold loss masks"),
+        (("--loss-mask", "answers"), 1, "--loss-mask answers: no document has a value there"),
+        (("--beginning-of-document",), 1, "no token to begin a document with"),
+        (("--beginning-of-document", "<s>"), 1, "no token '<s>' to begin a document with"),
+        (("--set", "beginning_of_document=<s>"), 2, "but prepend_beginning_of_document is false"),
     ],
 )
 def test_tokenize_refuses(
@@ -65,6 +73,25 @@ def test_tokenize_refuses(
     assert outcome.code == code
     assert message in outcome.err
     assert not (tmp_path / "t" / "manifest.json").exists()
+
+
+def test_tokenize_takes_everything_by_option(prep: Prep, raw: Path, tokenizer: Path, tmp_path: Path) -> None:
+    rows = [{"text": f"The fox {i}. <|endoftext|>", "answers": [[0, 3]], "url": f"u{i}"} for i in range(9)]
+    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--engine", "tokenizers", "--allow-special", "--beginning-of-document", "<|endoftext|>")
+    options += ("--carry", "url", "--loss-mask", "answers", "--shard-size", "0.2kB", "--workers", 1, "--json")
+    made = json.loads(prep("tokenize", raw, "--tokenizer", tokenizer, "--out", tmp_path / "t", *options).out)
+    assert (made["beginning_of_document_id"], made["end_of_document_id"], made["loss_mask"]) == (0, 0, True)
+    assert set(made["engines"]) == set(made["shards"])
+    assert {engine.split()[0] for engine in made["engines"].values()} == {"tokenizers"}
+    assert (made["config"]["shard_bytes"], made["config"]["allow_special"]) == (200, True)
+    assert len(made["shards"]) > 1
+
+
+def test_tokenize_shows_examples(prep: Prep) -> None:
+    shown = prep("tokenize", "--help").out
+    for option in ("--engine", "--shard-size 1GB", "--loss-mask answers", "--beginning-of-document '<s>'", "--carry"):
+        assert option in shown
 
 
 def test_mix_prints_shares_and_epochs_for_a_budget(

@@ -17,7 +17,6 @@ from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, publish, verify_files
 from tokenmill_shards import Shard, TokenSource
 from tokenmill_shards.merge import STAGE, MergeConfig
-from tokenmill_tokenizer import Encoder
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 
@@ -31,18 +30,17 @@ def merge(tmp_path: Path) -> Callable[..., LoadedManifest[TokensManifest]]:
     return run
 
 
-def texts_of(tokens: LoadedManifest[TokensManifest], encoder: Encoder) -> list[str]:
+def texts_of(tokens: LoadedManifest[TokensManifest], codec: Any) -> list[str]:
     shards = [Shard(Path(tokens.folder) / name) for name in tokens.manifest.shards]
-    return [encoder.decode(s.document(n).tolist()[:-1]) for s in shards for n in range(s.num_documents)]
+    return [codec.decode(s.document(n).tolist()[:-1]) for s in shards for n in range(s.num_documents)]
 
 
 def test_three_documents_none_and_two_are_five_in_order(
-    tokenize: Tokenize, merge: Callable[..., Any], tokenizer: Path
+    tokenize: Tokenize, merge: Callable[..., Any], codec: Any
 ) -> None:
     a, empty, b = tokenize("a", ["one", "two", "three"]), tokenize("empty", []), tokenize("b", ["four", "five"])
     merged = merge(a, empty, b)
-    encoder = Encoder(str(tokenizer / "tokenizer.json"))
-    assert texts_of(merged, encoder) == ["one", "two", "three", "four", "five"]
+    assert texts_of(merged, codec) == ["one", "two", "three", "four", "five"]
     counts = merged.manifest.counts
     assert (counts.documents, counts.input_documents) == (5, 5)
     assert counts.tokens == a.manifest.counts.tokens + b.manifest.counts.tokens == TokenSource("m", merged).num_tokens
@@ -50,7 +48,7 @@ def test_three_documents_none_and_two_are_five_in_order(
     verify_files(merged)
     places = [pq.read_table(Path(merged.folder) / f"{n}.documents.parquet") for n in merged.manifest.shards]
     assert [row["id"] for table in places for row in table.to_pylist()] == ["a-0", "a-1", "a-2", "b-0", "b-1"]
-    assert texts_of(merge(b, empty, a, out="other"), encoder) == ["four", "five", "one", "two", "three"]
+    assert texts_of(merge(b, empty, a, out="other"), codec) == ["four", "five", "one", "two", "three"]
 
 
 def test_a_merged_set_is_read_like_its_parts_and_leads_to_them(tokenize: Tokenize, merge: Callable[..., Any]) -> None:
@@ -105,3 +103,32 @@ def test_a_damaged_part_is_refused_and_nothing_is_published(
 def test_nothing_to_merge_is_refused() -> None:
     with pytest.raises(InputError, match="no INPUT given"):
         STAGE.build(MergeConfig(), [], None)
+
+
+def test_loss_masks_engines_and_carried_columns_are_merged_too(tokenize: Tokenize, merge: Callable[..., Any]) -> None:
+    settings: dict[str, Any] = {"loss_mask": "m", "reader": {"carry": ("source",)}}
+    settings |= {"prepend_beginning_of_document": True, "beginning_of_document": "<|endoftext|>"}
+    rows = [{"text": "word " * 9, "m": [[0, 9]], "source": "s"}]
+    a = tokenize("a", rows * 3, shard_bytes=50, **settings)
+    b = tokenize("b", rows, engine="tokenizers", **settings)
+    merged = merge(a, b).manifest
+    assert (merged.loss_mask, merged.beginning_of_document_id) == (True, 0)
+    parts = [(part, shard) for part in (a, b) for shard in part.manifest.shards]
+    assert len(parts) == len(merged.shards) > 2
+    for name, (part, shard) in zip(merged.shards, parts, strict=True):
+        for suffix in (".bin", ".idx", ".documents.parquet", ".loss_mask.bin"):
+            own, copy = (Path(folder) / f"{n}{suffix}" for folder, n in ((part.folder, shard), ("", name)))
+            assert own.read_bytes() == (Path(part.folder).parent / "merged" / copy).read_bytes()
+        assert merged.engines[name] == part.manifest.engines[shard]
+
+
+def test_what_has_a_mask_or_a_beginning_is_not_merged_with_what_has_none(
+    tokenize: Tokenize, merge: Callable[..., Any]
+) -> None:
+    plain = tokenize("plain", ["one"])
+    masked = tokenize("masked", [{"text": "one", "m": True}], loss_mask="m")
+    with pytest.raises(InputError, match=r"'.*masked-tokens' has loss_mask True, but '.*plain-tokens' has False"):
+        merge(plain, masked)
+    settings = {"prepend_beginning_of_document": True, "beginning_of_document": "<|endoftext|>"}
+    with pytest.raises(InputError, match=r"'.*opened-tokens' has beginning_of_document_id 0, but"):
+        merge(plain, tokenize("opened", ["one"], **settings))

@@ -19,8 +19,9 @@ from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.lineage import trace_lineage
 from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
+from tokenmill_core.named_sources import parse_source
 from tokenmill_shards import MixtureReader
-from tokenmill_shards.mix import DENOMINATOR, STAGE, MixConfig, parse_source, solve_weights
+from tokenmill_shards.mix import DENOMINATOR, STAGE, MixConfig, solve_weights
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 Mix = Callable[..., LoadedManifest[MixtureManifest]]
@@ -95,9 +96,9 @@ def test_a_weight_of_zero_is_never_sampled(mix: Mix, a: str, b: str, empty: str)
         (("a={a}", "c={empty}"), InputError, r"source 'c' has no documents"),
         (("a={a}", "a={b}"), ConfigError, r"source 'a' is named twice"),
         (("a={a}", "twin={a}"), ConfigError, r"sources 'a' and 'twin' are the same dataset"),
-        (("{a}",), ConfigError, r"expected NAME=DIR or NAME=DIR:WEIGHT"),
-        (("=x",), ConfigError, r"expected NAME=DIR"),
-        (("a=",), ConfigError, r"expected NAME=DIR"),
+        (("{a}",), ConfigError, r"expected NAME=PATH or NAME=PATH:WEIGHT"),
+        (("=x",), ConfigError, r"expected NAME=PATH"),
+        (("a=",), ConfigError, r"expected NAME=PATH"),
         ((), ConfigError, r"no source given"),
         (("a={a}/nowhere",), TokenmillError, r"nowhere: no such file or folder"),
     ],

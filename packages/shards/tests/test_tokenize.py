@@ -28,7 +28,6 @@ from tokenmill_shards import MixtureReader, Shard, TokenSource
 from tokenmill_shards.mix import STAGE as MIX
 from tokenmill_shards.mix import MixConfig
 from tokenmill_shards.places import read_place
-from tokenmill_tokenizer import Encoder
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 TEXTS = ["The quick brown fox.", "use <|endoftext|> here", "<|endoftext|>", "日本語 👨‍👩‍👧‍👦\r\n", "x", "a\tb\n\n\n"]
@@ -51,24 +50,19 @@ def content_of(tokens: LoadedManifest[TokensManifest]) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in Path(tokens.folder).iterdir()}
 
 
-@pytest.fixture
-def encoder(tokenizer: Path) -> Encoder:
-    return Encoder(str(tokenizer / "tokenizer.json"))
-
-
-def test_documents_read_back_as_they_encode_closed_by_the_end_id(tokenize: Tokenize, encoder: Encoder) -> None:
+def test_documents_read_back_as_they_encode_closed_by_the_end_id(tokenize: Tokenize, codec: Any) -> None:
     tokens = tokenize("a", TEXTS)
     documents = list(documents_of(tokens))
-    assert documents == [[*encoder.encode([text])[0].tolist(), 0] for text in TEXTS]
-    assert [encoder.decode(ids[:-1]) for ids in documents] == TEXTS
+    assert documents == [[*codec.encode(text), 0] for text in TEXTS]
+    assert [codec.decode(ids[:-1]) for ids in documents] == TEXTS
     assert sum(ids.count(0) for ids in documents) == len(TEXTS)
     assert tokens.manifest.end_of_document_id == 0
     verify_files(tokens)
 
 
-def test_documents_stay_open_on_request_and_the_manifest_says_so(tokenize: Tokenize, encoder: Encoder) -> None:
+def test_documents_stay_open_on_request_and_the_manifest_says_so(tokenize: Tokenize, codec: Any) -> None:
     tokens = tokenize("a", TEXTS, append_end_of_document=False)
-    assert list(documents_of(tokens)) == [encoder.encode([text])[0].tolist() for text in TEXTS]
+    assert list(documents_of(tokens)) == [codec.encode(text) for text in TEXTS]
     assert tokens.manifest.end_of_document_id is None
 
 
@@ -89,7 +83,7 @@ def test_counts_are_those_of_files_and_ledger(tokenize: Tokenize, tmp_path: Path
 
 
 def test_places_lead_to_the_raw_line_of_every_document(
-    tokenize: Tokenize, tmp_path: Path, encoder: Encoder, many_tasks: None
+    tokenize: Tokenize, tmp_path: Path, codec: Any, many_tasks: None
 ) -> None:
     folder = tmp_path / "raw"
     folder.mkdir()
@@ -107,7 +101,7 @@ def test_places_lead_to_the_raw_line_of_every_document(
     ]
     for ids, place in zip(documents_of(tokens), places, strict=True):
         row = raw_row(tmp_path / place["file"], place["row"])
-        assert (str(row["id"]), row["text"]) == (place["id"], encoder.decode(ids[:-1]))
+        assert (str(row["id"]), row["text"]) == (place["id"], codec.decode(ids[:-1]))
 
 
 def raw_row(path: Path, number: int) -> dict[str, Any]:
@@ -157,9 +151,7 @@ def test_workers_and_the_order_of_arguments_change_nothing(
     assert len(one.manifest.shards) == 4
 
 
-def test_documents_of_a_manifest_are_tokenized_like_raw_ones(
-    tokenize: Tokenize, tmp_path: Path, encoder: Encoder
-) -> None:
+def test_documents_of_a_manifest_are_tokenized_like_raw_ones(tokenize: Tokenize, tmp_path: Path, codec: Any) -> None:
     folder = tmp_path / "clean"
     folder.mkdir()
     rows = [{"id": f"n{i}", "text": t, "file": "old/raw.jsonl", "row": 7 * i + 1} for i, t in enumerate(TEXTS)]
@@ -224,8 +216,8 @@ def test_a_tokenizer_without_an_end_token_is_refused_at_the_start(
         tokenize("c", ["w1"], tokenizer=str(path), end_of_document="<baz>")
 
 
-def test_documents_of_no_and_few_tokens_are_each_closed_once(tokenize: Tokenize, tmp_path: Path) -> None:
-    """A tokenizer may give nothing for a text: the document is still one, and still ends."""
+def test_a_document_without_tokens_is_dropped_and_the_others_end_once(tokenize: Tokenize, tmp_path: Path) -> None:
+    """A tokenizer may give nothing for a text."""
     path = tmp_path / "strip.json"
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
     tokenizer.normalizer = normalizers.Replace("nothing", "")
@@ -234,11 +226,21 @@ def test_documents_of_no_and_few_tokens_are_each_closed_once(tokenize: Tokenize,
     tokenizer.save(str(path))
     texts = ["nothing", "b", "b a b", "nothing"]
     closed = tokenize("closed", texts, tokenizer=str(path))
-    assert list(documents_of(closed)) == [[2], [1, 2], [1, 0, 1, 2], [2]]
+    assert list(documents_of(closed)) == [[1, 2], [1, 0, 1, 2]]
     opened = tokenize("open", texts, tokenizer=str(path), append_end_of_document=False)
-    assert list(documents_of(opened)) == [[], [1], [1, 0, 1], []]
-    assert (closed.manifest.counts.tokens, opened.manifest.counts.tokens) == (8, 4)
-    assert opened.manifest.counts.documents == 4
+    assert list(documents_of(opened)) == [[1], [1, 0, 1]]
+    for tokens in (closed, opened):
+        counts = tokens.manifest.counts
+        assert (counts.input_documents, counts.documents, counts.bytes) == (4, 2, len("bb a b"))
+        assert [tuple(row.model_dump().values()) for row in tokens.manifest.ledger] == [("no_tokens", 2, 14)]
+        assert [place["row"] for place in places_of(tokens)] == [2, 3]
+        rejects = [json.loads(line) for line in Path(tokens.file_url("rejects.jsonl")).read_text().splitlines()]
+        assert [(row["row"], row["reason"], row["raw"]) for row in rejects] == [
+            (1, "no_tokens", "nothing"),
+            (4, "no_tokens", "nothing"),
+        ]
+    with pytest.raises(InputError, match=r"strict/strict\.jsonl:1: no_tokens, at b'nothing'; mend it, or leave out"):
+        tokenize("strict", texts, tokenizer=str(path), reader={"strict": True})
 
 
 def test_nothing_to_tokenize_is_a_dataset_without_shards(tokenize: Tokenize, tmp_path: Path) -> None:

@@ -44,3 +44,9 @@ def test_top_k_draws_from_the_likeliest_alone() -> None:
     drawn = {choose(logits, SampleConfig(top_k=2, temperature=5), generator) for _ in range(200)}
     assert drawn == {1, 2}
     assert choose(logits, SampleConfig(temperature=0), generator) == 1
+
+
+def test_rows_beyond_the_vocabulary_are_never_drawn(model: Decoder) -> None:
+    config = SampleConfig(num_tokens=100, temperature=20)
+    assert max(generate_ids(model, [1], 64, config)) >= 40
+    assert max(generate_ids(model, [1], 64, config, vocab_size=40)) < 40

@@ -22,7 +22,7 @@ DOCUMENT_SCHEMA = pa.schema(
 `row`: from 1; the line of a text format (a CSV row's first), the row of Parquet or Arrow, the record of a WARC file,
 the part of a text cut at a separator; 1 where the file is the document."""
 
-MAX_BATCH_BYTES = 16 << 20
+MAX_BATCH_BYTES = 4 << 20
 """A reader closes a batch when its text reaches this size; one larger document makes a batch of its own."""
 
 MAX_RAW_BYTES = 1 << 20

@@ -13,7 +13,7 @@ import json
 import math
 from enum import StrEnum
 from pathlib import PurePosixPath
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
@@ -118,7 +118,7 @@ class ManifestBase(Frozen):
     name: str
     version: str = "1"
     digest: Sha256 = "0" * 64
-    """sha256 of the canonical JSON of everything but `digest`, `tools` and where the inputs lie."""
+    """sha256 of the canonical JSON of everything but `digest`, `outside_digest` and where the inputs lie."""
     stage: StageRef
     inputs: tuple[InputRef, ...] = ()
     config: Annotated[dict[str, Any], BeforeValidator(recordable)]
@@ -128,10 +128,12 @@ class ManifestBase(Frozen):
     notes: dict[str, int] = {}
     """Things seen and counted that dropped nothing, such as blank lines and repaired characters."""
     tools: dict[str, str] = {}
+    outside_digest: ClassVar[frozenset[str]] = frozenset({"tools"})
+    """Fields that say how the dataset was made and not what it is."""
 
     def compute_digest(self) -> str:
         """The digest of what this manifest says, whatever `digest` holds now."""
-        body = self.model_dump(mode="json", exclude={"digest", "tools"})
+        body = self.model_dump(mode="json", exclude={"digest", *self.outside_digest})
         for reference in body["inputs"]:
             del reference["path"]
         return sha256_of_json(body)
@@ -165,15 +167,32 @@ class DocumentsManifest(ManifestBase):
     kind: Literal[Kind.DOCUMENTS] = Kind.DOCUMENTS
 
 
+class Compression(Frozen):
+    """How well a tokenizer compresses the text of one source: `bytes` over `tokens` is its bytes per token."""
+
+    source: str
+    documents: Count
+    bytes: Count
+    tokens: Count
+
+
 class TokenizerManifest(ManifestBase):
     """A `tokenizer.json` in the Hugging Face format."""
 
     kind: Literal[Kind.TOKENIZER] = Kind.TOKENIZER
     vocab_size: Count
     """Number of ids, special tokens included: every id is below it."""
+    padded_vocab_size: Count
+    """Rows a model's embedding should have: `vocab_size`, or the next multiple of what was asked for."""
     special_tokens: dict[str, int]
     end_of_document: str | None
     """The special token that closes a document, or none."""
+    beginning_of_document: str | None = None
+    """The special token that opens a document, or none."""
+    padding: str | None = None
+    """The special token that fills up short sequences, or none."""
+    compression: tuple[Compression, ...] = ()
+    """What the training sample of each source came to in tokens; empty for a tokenizer that was imported."""
 
 
 class TokensManifest(ManifestBase):
@@ -185,11 +204,20 @@ class TokensManifest(ManifestBase):
     kind: Literal[Kind.TOKENS] = Kind.TOKENS
     dtype: Literal["uint16", "int32"]
     vocab_size: Count
+    padded_vocab_size: Count
+    """As in the tokenizer's manifest."""
     tokenizer_sha256: Sha256
     """sha256 of the `tokenizer.json` beside the shards, a copy of the one they were made with."""
     end_of_document_id: int | None
     """Id that closes every document, or none when documents are not closed."""
+    beginning_of_document_id: int | None = None
+    """Id that opens every document, or none when they are not opened."""
+    loss_mask: bool = False
+    """Whether each shard has a `<shard>.loss_mask.bin`: a byte a token, 1 where the token counts for the loss."""
     shards: tuple[str, ...]
+    engines: dict[str, str] = {}
+    """Which encoder wrote each shard, such as `gigatoken 0.10.0`; all of them give the same ids."""
+    outside_digest: ClassVar[frozenset[str]] = ManifestBase.outside_digest | {"engines"}
 
 
 class MixtureSource(Frozen):
@@ -213,6 +241,7 @@ class MixtureManifest(ManifestBase):
     validation_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of each source's windows, taken from its end, that training never sees."""
     vocab_size: Count
+    padded_vocab_size: Count
     tokenizer_sha256: Sha256
     """The one `tokenizer.json` of all sources."""
     end_of_document_id: int | None

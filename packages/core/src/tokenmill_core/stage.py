@@ -101,6 +101,8 @@ class Phase:
     name: str
     plan: Callable[[Work], Sequence[Task]]
     run: Callable[[Task, Work], Report]
+    alone: bool = False
+    """Whether workers of the phases before are ended first, for the memory that they hold."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,13 @@ class Inputs:
 
     def default_name(self) -> str:
         """A name for what is made of these inputs."""
-        names = [*(group.name for group in self.raw), *(loaded.manifest.name for loaded in self.manifests)]
-        names = list(dict.fromkeys(names))
-        return "+".join(names) if len(names) <= 3 else f"{'+'.join(names[:2])}+{len(names) - 2}-more"
+        return shared_name([*(group.name for group in self.raw), *(item.manifest.name for item in self.manifests)])
+
+
+def shared_name(names: Sequence[str]) -> str:
+    """One name for what is made of several things."""
+    names = list(dict.fromkeys(names))
+    return "+".join(names) if len(names) <= 3 else f"{'+'.join(names[:2])}+{len(names) - 2}-more"
 
 
 def resolve_inputs(

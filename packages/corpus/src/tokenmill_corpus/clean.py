@@ -43,7 +43,7 @@ class CleanStage(Stage):
     """See the module's docstring."""
 
     name: ClassVar[str] = "clean"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tools: ClassVar[tuple[str, ...]] = ("tokenmill-corpus", "pyarrow")
 
     config: CleanConfig

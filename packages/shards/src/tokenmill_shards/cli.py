@@ -17,11 +17,13 @@ from tokenmill_core.cli.options import (
     summary,
     wide_console,
 )
+from tokenmill_core.sizes import parse_bytes
 from tokenmill_shards.budget import SourceBudget, budget_table, parse_tokens
 from tokenmill_shards.merge import STAGE as MERGE
 from tokenmill_shards.mix import STAGE as MIX
 from tokenmill_shards.tokenize import STAGE as TOKENIZE
 from tokenmill_shards.windows import MixtureReader
+from tokenmill_tokenizer.encoder import Engine
 
 MAX_SAMPLE = (1 << 53) - 1
 """The largest index that JSON carries exactly, and far from where 64 bits overflow."""
@@ -31,11 +33,36 @@ MAX_SAMPLE = (1 << 53) - 1
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @reader_options
 @click.option("--tokenizer", required=True, help="A tokenizer dataset, or a tokenizer.json.")
+@click.option(
+    "--engine",
+    type=click.Choice([engine.value for engine in Engine]),
+    help="What encodes; all give the same ids. [default: auto, the fast one where it proves equal to the reference]",
+)
+@click.option("--allow-special", is_flag=True, default=None, help="Let special tokens' text become those tokens.")
 @click.option("--end-of-document", metavar="TOKEN", help="Token that closes a document. [default: the tokenizer's]")
 @click.option("--no-end-of-document", is_flag=True, help="Do not close documents.")
+@click.option(
+    "--beginning-of-document",
+    metavar="[TOKEN]",
+    is_flag=False,
+    flag_value="",
+    help="Open documents, with this token or the one that the tokenizer's manifest names. [default: they are not]",
+)
+@click.option(
+    "--loss-mask",
+    metavar="NAME",
+    help="Field that says which text counts for the loss: [[start, end], ...] in characters, true or false.",
+)
+@click.option(
+    "--shard-size", metavar="SIZE", help="Bytes of text after which a shard is closed, such as 1GB. [default: 256MB]"
+)
 @stage_options
 def tokenize(
-    inputs: tuple[str, ...], tokenizer: str, end_of_document: str | None, no_end_of_document: bool, **options: Any
+    inputs: tuple[str, ...],
+    no_end_of_document: bool,
+    beginning_of_document: str | None,
+    shard_size: str | None,
+    **options: Any,
 ) -> None:
     """Encode the documents of every INPUT into token shards.
 
@@ -45,10 +72,19 @@ def tokenize(
     Examples:
       prep tokenize data/clean --tokenizer data/tokenizer --out data/tokens
       prep tokenize 'corpus/*.jsonl.gz' --tokenizer tokenizer.json --text-field content --out data/tokens
+      prep tokenize data/clean --tokenizer data/tokenizer --shard-size 1GB --workers 8 --out data/tokens
+      prep tokenize chats.jsonl --tokenizer data/tokenizer --loss-mask answers --carry source --out data/chats
+      prep tokenize data/clean --tokenizer llama.json --beginning-of-document '<s>' --out data/tokens
+      prep tokenize data/clean --tokenizer data/tokenizer --engine tokenizers --out data/tokens
     """
-    flat = {"tokenizer": tokenizer, "end_of_document": end_of_document}
-    settings = nest(flat | ({"append_end_of_document": False} if no_end_of_document else {}), options)
-    run_stage_command(TOKENIZE, inputs, settings, options)
+    own = {name: options.pop(name) for name in ("tokenizer", "engine", "allow_special", "end_of_document", "loss_mask")}
+    own |= {
+        "append_end_of_document": False if no_end_of_document else None,
+        "prepend_beginning_of_document": None if beginning_of_document is None else True,
+        "beginning_of_document": beginning_of_document or None,
+        "shard_bytes": None if shard_size is None else parse_bytes(shard_size, "--shard-size"),
+    }
+    run_stage_command(TOKENIZE, inputs, nest(own, options), options)
 
 
 @click.command()

@@ -10,8 +10,10 @@ from tokenmill_core.manifest import TOKENIZER_NAME, Counts, FileEntry, Frozen, M
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
 from tokenmill_core.storage import copy_file
+from tokenmill_shards.loss_masks import MASK_SUFFIX
 from tokenmill_shards.mix import refuse_mismatch
-from tokenmill_shards.tokenize import SHARD_SUFFIXES, copy_tokenizer
+from tokenmill_shards.places import PLACES_SUFFIX
+from tokenmill_shards.tokenize import copy_tokenizer
 
 
 class MergeConfig(Frozen):
@@ -36,15 +38,18 @@ class MergeStage(Stage):
 
     def plan(self, work: Work) -> Sequence[Task]:
         """A task a shard."""
-        shards = [(i, shard) for i, item in enumerate(self.inputs.manifests) for shard in item.manifest.shards]
-        return [Task(index=n, payload={"input": i, "shard": shard}) for n, (i, shard) in enumerate(shards)]
+        return [Task(index=n, payload={"input": i, "shard": shard}) for n, (i, shard) in enumerate(self._shards())]
+
+    def _shards(self) -> list[tuple[int, str]]:
+        """(input, its shard) of every shard, in order."""
+        return [(i, shard) for i, item in enumerate(self.inputs.manifests) for shard in item.manifest.shards]
 
     def run(self, task: Task, work: Work) -> Report:
         """Copy a shard under its new name, byte for byte."""
         loaded = self.inputs.manifests[task.payload["input"]]
         entries = {entry.path: entry for entry in loaded.manifest.files}
         files = []
-        for suffix in SHARD_SUFFIXES:
+        for suffix in (".bin", ".idx", PLACES_SUFFIX, *((MASK_SUFFIX,) if loaded.manifest.loss_mask else ())):
             old = entries[task.payload["shard"] + suffix]
             path = work.path("copy", f"shard-{task.index:05d}{suffix}")
             num_bytes, sha256 = copy_file(loaded.file_url(old.path), path)
@@ -61,27 +66,45 @@ class MergeStage(Stage):
         counts = [loaded.manifest.counts for loaded in self.inputs.manifests]
         totals = {unit: sum(getattr(c, unit) for c in counts) for unit in ("documents", "bytes", "tokens")}
         taken_in = {"input_documents": totals["documents"], "input_bytes": totals["bytes"]}
+        engines = [self.inputs.manifests[i].manifest.engines.get(shard) for i, shard in self._shards()]
+        shards = [f"shard-{number:05d}" for number in range(len(engines))]
         return TokensManifest(
             **common | {"counts": Counts(**totals, **taken_in)},
             dtype=first.dtype,
             vocab_size=first.vocab_size,
+            padded_vocab_size=first.padded_vocab_size,
             tokenizer_sha256=first.tokenizer_sha256,
             end_of_document_id=first.end_of_document_id,
-            shards=tuple(f"shard-{task.index:05d}" for task in self.plan(work)),
+            beginning_of_document_id=first.beginning_of_document_id,
+            loss_mask=first.loss_mask,
+            shards=tuple(shards),
+            engines={shard: engine for shard, engine in zip(shards, engines, strict=True) if engine},
         )
 
 
 def build(config: MergeConfig, inputs: Sequence[str], name: str | None) -> MergeStage:
     """The stage for the tokens datasets `inputs`, in this order.
 
-    Errors: `InputError` where tokenizers, token types or end-of-document ids differ.
+    Errors: `InputError` where tokenizers, token types, what opens and closes documents, or loss masks differ.
     """
     if not inputs:
         raise InputError("no INPUT given: name the tokens datasets to merge")
     loaded: list[LoadedManifest[TokensManifest]] = [load_manifest(path, TokensManifest) for path in inputs]
     refuse_mismatch(list(inputs), loaded)
+    _refuse_other_forms(list(inputs), loaded)
     together = Inputs(manifests=tuple(loaded))
     return MergeStage(config=config, inputs=together, dataset_name=name or together.default_name())
+
+
+def _refuse_other_forms(paths: Sequence[str], loaded: Sequence[LoadedManifest[TokensManifest]]) -> None:
+    """One dataset has one rule for what opens its documents, and a loss mask for all shards or for none."""
+    for path, item in zip(paths, loaded, strict=True):
+        for field in ("beginning_of_document_id", "loss_mask"):
+            own, first = (getattr(other.manifest, field) for other in (item, loaded[0]))
+            if own != first:
+                raise InputError(
+                    f"{path!r} has {field} {own}, but {paths[0]!r} has {first}: tokenize both with the same settings"
+                )
 
 
 STAGE = StageType(config=MergeConfig, build=build)

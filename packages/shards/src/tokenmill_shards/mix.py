@@ -23,6 +23,7 @@ from tokenmill_core.manifest import (
     TokensManifest,
 )
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.named_sources import NamedSource, parse_source, refuse_repeated_names, refuse_some_weights
 from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work
 
 DENOMINATOR = 1 << 40
@@ -47,15 +48,6 @@ class SolvedMixConfig(MixConfig):
 
     weights: dict[str, int]
     """Integer weight of each source."""
-
-
-@dataclass(frozen=True)
-class SourceArgument:
-    """One `NAME=DIR[:WEIGHT]`."""
-
-    name: str
-    path: str
-    weight: Decimal | None
 
 
 @dataclass(frozen=True)
@@ -92,30 +84,10 @@ class MixStage(Stage):
             seed=self.config.seed,
             validation_share=self.config.validation_share,
             vocab_size=first.manifest.vocab_size,
+            padded_vocab_size=max(item.manifest.padded_vocab_size for item in self.inputs.manifests),
             tokenizer_sha256=first.manifest.tokenizer_sha256,
             end_of_document_id=first.manifest.end_of_document_id,
         )
-
-
-def parse_source(argument: str) -> SourceArgument:
-    """`NAME=DIR[:WEIGHT]`. What stands behind the last colon is a weight unless it holds a slash."""
-    name, equals, rest = argument.partition("=")
-    if not equals or not name or not rest:
-        raise ConfigError(f"source {argument!r}: expected NAME=DIR or NAME=DIR:WEIGHT")
-    path, colon, weight = rest.rpartition(":")
-    if not colon or "/" in weight:
-        return SourceArgument(name=name, path=rest, weight=None)
-    return SourceArgument(name=name, path=path, weight=_parse_weight(weight, name))
-
-
-def _parse_weight(text: str, name: str) -> Decimal:
-    try:
-        weight = Decimal(text)
-    except ArithmeticError:
-        weight = Decimal("nan")
-    if not weight.is_finite() or weight < 0:
-        raise ConfigError(f"source {name!r}: weight {text!r} is not a number of 0 or more")
-    return weight
 
 
 def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int = DENOMINATOR) -> list[int]:
@@ -141,15 +113,13 @@ def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int
     return weights
 
 
-def sizes_of(sources: Sequence[SourceArgument], tokens: Sequence[int]) -> list[Decimal]:
+def sizes_of(sources: Sequence[NamedSource], tokens: Sequence[int]) -> list[Decimal]:
     """q_i: the weights where given, else the tokens.
 
     Errors: `ConfigError` where only some have a weight, or all are zero; `InputError` for a weighted source without
     documents.
     """
-    without = [source.name for source in sources if source.weight is None]
-    if without and len(without) < len(sources):
-        raise ConfigError(f"source {without[0]!r} has no weight, but others have: give all sources a weight, or none")
+    refuse_some_weights(sources)
     sizes = [Decimal(n) if s.weight is None else s.weight for s, n in zip(sources, tokens, strict=True)]
     empty = [s.name for s, size, n in zip(sources, sizes, tokens, strict=True) if not n and (size or s.weight is None)]
     if empty:
@@ -183,9 +153,9 @@ def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStag
     """The stage for `NAME=DIR[:WEIGHT]` arguments; their order does not count."""
     sources = sorted((parse_source(argument) for argument in inputs), key=lambda source: source.name)
     names = [source.name for source in sources]
-    twice = [name for name in names if names.count(name) > 1]
-    if not sources or twice:
-        raise ConfigError(f"source {twice[0]!r} is named twice" if twice else "no source given: NAME=DIR, or more")
+    if not sources:
+        raise ConfigError("no source given: NAME=DIR, or more")
+    refuse_repeated_names(sources)
     loaded = [load_manifest(source.path, TokensManifest) for source in sources]
     _refuse_same_dataset(names, loaded)
     refuse_mismatch(names, loaded)

@@ -74,6 +74,11 @@ class ShardWriter:
         self._lengths: list[NDArray[np.int32]] = []
         self._tokens = HashingWriter(bin_path(prefix))
 
+    @property
+    def lengths(self) -> NDArray[np.int32]:
+        """Tokens of each document so far."""
+        return np.concatenate([np.zeros(0, np.int32), *self._lengths])
+
     def append(self, ids: ArrayLike, lengths: ArrayLike) -> None:
         """Add documents: `ids` (tokens of all of them, one after another) and `lengths` (tokens of each).
 
@@ -119,7 +124,7 @@ class ShardWriter:
         self.files = [self._entry(self._tokens, True), self._entry(index, False)]
 
     def _write_index(self) -> HashingWriter:
-        lengths = np.concatenate([np.zeros(0, np.int32), *self._lengths])
+        lengths = self.lengths
         pointers = sequence_offsets(lengths)[:-1] * self.dtype.itemsize
         documents = np.arange(lengths.size + 1, dtype="<i8")
         with HashingWriter(idx_path(self.prefix)) as index:

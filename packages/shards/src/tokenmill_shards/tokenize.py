@@ -1,22 +1,23 @@
 """The `tokenize` stage: raw files or documents ─▶ token shards.
 
-    read ─▶ encode ─▶ shard-NNNNN.bin, .idx (MMIDIDX) and shard-NNNNN.documents.parquet, a shard a task
+    read ─▶ encode ─▶ boundaries ─▶ shard-NNNNN.bin, .idx (MMIDIDX), .documents.parquet, .loss_mask.bin on request
     tokenizer.json ─▶ a copy beside them
 
-The third file of a shard holds the raw file of each document, the row in it, and the user's id, so that any token leads
-back to where it came from.
+The third file of a shard holds the raw file of each document, the row in it, the user's id, and what is carried, so
+that any token leads back to where it came from.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
+from pydantic import Field, field_validator, model_validator
 
-from tokenmill_core.documents import Account
+from tokenmill_core.documents import DOCUMENT_SCHEMA, Account
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import (
     TOKENIZER_NAME,
@@ -31,12 +32,21 @@ from tokenmill_core.readers import ReadOptions
 from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
-from tokenmill_core.storage import HashingWriter, copy_file
-from tokenmill_shards.mmididx import ShardWriter, dtype_for
-from tokenmill_shards.places import PLACES_SCHEMA, PLACES_SUFFIX
+from tokenmill_core.storage import copy_file
+from tokenmill_shards.boundaries import Boundaries, special_ids
+from tokenmill_shards.columns import count_filled, refuse_empty
+from tokenmill_shards.encoded import BatchEncoder
+from tokenmill_shards.loss_masks import LossMasks, refuse_inexact
+from tokenmill_shards.mmididx import dtype_for
+from tokenmill_shards.rejections import Rejecter
+from tokenmill_shards.shard_files import ShardForm, ShardSeries
 from tokenmill_tokenizer import Encoder, OpenedTokenizer, open_tokenizer
+from tokenmill_tokenizer.encoder import Engine
 
-SHARD_SUFFIXES = (".bin", ".idx", PLACES_SUFFIX)
+ENCODE = "encode"
+"""The stage's one phase."""
+TEXT_A_BYTE = 4
+"""Bytes of text, about, in a byte of a compressed file."""
 
 
 class TokenizeConfig(Frozen):
@@ -44,15 +54,53 @@ class TokenizeConfig(Frozen):
 
     tokenizer: str
     """A tokenizer dataset, or a `tokenizer.json`."""
+    engine: Annotated[Engine, Field(exclude=True)] = Engine.AUTO
+    """What encodes: `gigatoken`, `tokenizers`, or `auto`: the former where it proves equal to the latter. All give the
+    same ids, so this is no part of the dataset's identity."""
+    allow_special: bool = False
+    """Let text that reads like a special token become that token; by default it is ordinary text."""
     append_end_of_document: bool = True
     """Close every document with the end-of-document token."""
     end_of_document: str | None = None
     """That token; by default the one that the tokenizer's manifest names, or a usual one."""
+    prepend_beginning_of_document: bool = False
+    """Open every document with the beginning-of-document token."""
+    beginning_of_document: str | None = None
+    """That token; by default the one that the tokenizer's manifest names."""
+    loss_mask: str | None = None
+    """Key or column that says which text counts for the loss: [start, end) pairs in characters, true or false."""
+    shard_bytes: Annotated[int, Field(ge=1)] = 256_000_000
+    """A shard is closed at the first end of a document where it holds this many bytes of text. A task takes at most
+    about a quarter of it on disk, and less where there is little data, so that shards can be smaller."""
     reader: ReadOptions = ReadOptions()
+
+    @model_validator(mode="after")
+    def _beginning_where_it_is_used(self) -> Self:
+        if self.beginning_of_document is not None and not self.prepend_beginning_of_document:
+            raise ValueError(
+                f"beginning_of_document is {self.beginning_of_document!r}, but prepend_beginning_of_document is false: "
+                "set it to true to open documents"
+            )
+        return self
+
+    @field_validator("loss_mask")
+    @classmethod
+    def _column_of_its_own(cls, loss_mask: str | None) -> str | None:
+        if loss_mask == "" or loss_mask in DOCUMENT_SCHEMA.names:
+            raise ValueError(
+                f"{loss_mask!r} cannot hold loss masks: each document has {', '.join(DOCUMENT_SCHEMA.names)} for "
+                "other ends; name another column"
+            )
+        return loss_mask
 
     def identity(self) -> "TokenizeConfig":
         """Without the place of the tokenizer: what counts is its digest, among the inputs."""
         return self.model_copy(update={"tokenizer": "in inputs"})
+
+    def read_options(self) -> ReadOptions:
+        """The reader's settings, with the column of loss masks among those that are read."""
+        carry = dict.fromkeys([*self.reader.carry, *([self.loss_mask] if self.loss_mask else [])])
+        return ReadOptions(**self.reader.model_dump() | {"carry": tuple(carry)})
 
 
 @dataclass(frozen=True)
@@ -60,7 +108,7 @@ class TokenizeStage(Stage):
     """See the module's docstring."""
 
     name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tools: ClassVar[tuple[str, ...]] = ("tokenmill-tokenizer", "tokenmill-shards", "tokenizers", "pyarrow")
 
     config: TokenizeConfig
@@ -69,70 +117,87 @@ class TokenizeStage(Stage):
     documents: Inputs
     """Those of the inputs that are text."""
     tokenizer: OpenedTokenizer
-
-    @property
-    def end_id(self) -> int | None:
-        """Id put at the end of every document, or none."""
-        return self.tokenizer.end_of_document_id if self.config.append_end_of_document else None
+    boundaries: Boundaries
 
     def phases(self) -> Sequence[Phase]:
         """One pass."""
-        return (Phase("encode", self.plan, self.run),)
+        return (Phase(ENCODE, self.plan, self.run),)
 
     def plan(self, work: Work) -> Sequence[Task]:
-        """A shard for each group of small files, and for each share of a large one."""
-        return document_tasks(self.documents, self.config.reader)
+        """A task for each group of small files, and for each share of a large one."""
+        most_bytes = max(1, self.config.shard_bytes // TEXT_A_BYTE)
+        return document_tasks(self.documents, self.config.read_options(), most_bytes)
 
     def run(self, task: Task, work: Work) -> Report:
-        """Write one shard; none where there are no documents."""
-        prefix = work.path("encode", f"shard-{task.index:05d}")
-        writer = ShardWriter(prefix, dtype_for(self.tokenizer.vocab_size), self.tokenizer.vocab_size)
-        places = HashingWriter(prefix.with_name(prefix.name + PLACES_SUFFIX))
-        with keeping_rejects(work, "encode", task.index) as account, writer, places:
-            kept_bytes = self._encode(task, account, writer, places)
-        files = [*writer.files, FileEntry(path=places.path.name, bytes=places.bytes, sha256=places.sha256)]
+        """Write the shards of a task; none where there are no documents."""
+        encoder = Encoder(self.tokenizer.url, self.config.engine, self.config.allow_special)
+        filled: Counter[str] = Counter()
+        with (
+            keeping_rejects(work, ENCODE, task.index) as account,
+            ShardSeries(work.path(ENCODE, f"shard-{task.index:05d}"), self._form()) as shards,
+        ):
+            for encoded in self._batch_encoder(encoder, account).batches(self._read(task, account, filled)):
+                shards.append(encoded)
         counts = Counts(
             input_documents=account.documents,
             input_bytes=account.bytes,
-            documents=writer.num_documents,
-            bytes=kept_bytes,
-            tokens=writer.num_tokens,
+            documents=shards.num_documents,
+            bytes=shards.text_bytes,
+            tokens=shards.num_tokens,
         )
-        return Report(
-            files=tuple(files if writer.num_documents else ()),
-            counts=counts,
-            ledger=tuple(account.ledger()),
-            notes=account.notes,
-        )
+        extra = {"engine": encoder.engine, "filled": dict(filled)}
+        ledger = tuple(account.ledger())
+        return Report(files=tuple(shards.files), counts=counts, ledger=ledger, notes=account.notes, extra=extra)
 
-    def _encode(self, task: Task, account: Account, writer: ShardWriter, places: HashingWriter) -> int:
-        """Encode the documents of a task; the bytes of text that became tokens."""
-        encoder = Encoder(self.tokenizer.url)
-        kept_bytes = 0
-        with pq.ParquetWriter(places, PLACES_SCHEMA, compression="zstd") as table:
-            for batch in read_task(task, self.config.reader, account):
-                ids, lengths = encoder.encode(batch.column("text").to_pylist(), self.end_id)
-                writer.append(ids, lengths)
-                table.write_batch(batch.select(PLACES_SCHEMA.names))
-                kept_bytes += _text_bytes(batch)
-        return kept_bytes
+    def _read(self, task: Task, account: Account, filled: Counter[str]) -> Iterator[pa.RecordBatch]:
+        options = self.config.read_options()
+        return count_filled(read_task(task, options, account), options.carry, filled)
+
+    def _batch_encoder(self, encoder: Encoder, account: Account) -> BatchEncoder:
+        column = self.config.loss_mask
+        masks = LossMasks.of(column, self.tokenizer.url) if column else None
+        return BatchEncoder(encoder, self.boundaries, masks, Rejecter(account, self.config.reader.strict))
+
+    def _form(self) -> ShardForm:
+        return ShardForm(
+            vocab_size=self.tokenizer.vocab_size,
+            boundaries=self.boundaries,
+            has_mask=self.config.loss_mask is not None,
+            carry=self.config.reader.carry,
+            shard_bytes=self.config.shard_bytes,
+        )
 
     def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
         """The tokenizer itself: shards can always be decoded by what lies beside them."""
         return copy_tokenizer(self.tokenizer.url, work)
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
-        """The tokens manifest."""
-        shards = [entry.path.removesuffix(".bin") for entry in common["files"] if entry.path.endswith(".bin")]
+        """The tokens manifest.
+
+        Raises:
+            InputError: no document has a loss mask.
+        """
+        reports = work.reports(ENCODE)
+        refuse_empty((report.extra["filled"] for report in reports), self.config.loss_mask)
+        engines = {shard: report.extra["engine"] for report in reports for shard in shards_among(report.files)}
         dtype: Literal["uint16", "int32"] = "uint16" if dtype_for(self.tokenizer.vocab_size) == np.uint16 else "int32"
         return TokensManifest(
             **common,
             dtype=dtype,
             vocab_size=self.tokenizer.vocab_size,
+            padded_vocab_size=self.tokenizer.padded_vocab_size,
             tokenizer_sha256=self.tokenizer.sha256,
-            end_of_document_id=self.end_id,
-            shards=tuple(shards),
+            end_of_document_id=self.boundaries.end_id,
+            beginning_of_document_id=self.boundaries.begin_id,
+            loss_mask=self.config.loss_mask is not None,
+            shards=tuple(engines),
+            engines=engines,
         )
+
+
+def shards_among(files: Iterable[FileEntry]) -> list[str]:
+    """The shards that `files` are of."""
+    return [entry.path.removesuffix(".idx") for entry in files if entry.path.endswith(".idx")]
 
 
 def copy_tokenizer(url: str, work: Work) -> list[tuple[FileEntry, Path]]:
@@ -142,23 +207,16 @@ def copy_tokenizer(url: str, work: Work) -> list[tuple[FileEntry, Path]]:
     return [(FileEntry(path=TOKENIZER_NAME, bytes=num_bytes, sha256=sha256), target)]
 
 
-def _text_bytes(batch: pa.RecordBatch) -> int:
-    offsets = np.frombuffer(batch.column("text").buffers()[1], np.int64)
-    start = batch.column("text").offset
-    return int(offsets[start + len(batch)] - offsets[start])
-
-
 def build(config: TokenizeConfig, inputs: Sequence[str], name: str | None) -> TokenizeStage:
     """The stage for INPUT arguments.
 
-    Errors: `InputError` where documents are to be closed and the tokenizer has no token for it.
+    Errors: `InputError` where the tokenizer lacks a token that documents are to be opened or closed with, or cannot be
+    used with a loss mask.
     """
     tokenizer = open_tokenizer(config.tokenizer, config.end_of_document)
-    if config.append_end_of_document and tokenizer.end_of_document is None:
-        raise InputError(
-            f"{config.tokenizer}: no token to end a document with; name one with --end-of-document, "
-            "or leave documents open with --no-end-of-document"
-        )
+    boundaries = boundaries_of(config, tokenizer)
+    if config.loss_mask:
+        refuse_inexact(tokenizer.url)
     documents = resolve_inputs(inputs, DocumentsManifest, format=config.reader.format)
     together = Inputs(
         raw=(*documents.raw, *tokenizer.inputs.raw), manifests=(*documents.manifests, *tokenizer.inputs.manifests)
@@ -169,7 +227,32 @@ def build(config: TokenizeConfig, inputs: Sequence[str], name: str | None) -> To
         dataset_name=name or documents.default_name(),
         documents=documents,
         tokenizer=tokenizer,
+        boundaries=boundaries,
     )
+
+
+def boundaries_of(config: TokenizeConfig, tokenizer: OpenedTokenizer) -> Boundaries:
+    """What the settings put around documents.
+
+    Errors: `InputError` where there is no such token.
+    """
+    end = tokenizer.end_of_document
+    if config.append_end_of_document and end is None:
+        raise InputError(
+            f"{config.tokenizer}: no token to end a document with; name one with --end-of-document, "
+            "or leave documents open with --no-end-of-document"
+        )
+    begin = config.beginning_of_document or tokenizer.beginning_of_document
+    if config.prepend_beginning_of_document and begin not in tokenizer.vocabulary:
+        named = "" if begin is None else f" {begin!r}"
+        raise InputError(
+            f"{config.tokenizer}: no token{named} to begin a document with; name one that it has with "
+            "--beginning-of-document TOKEN"
+        )
+    begin_id = tokenizer.vocabulary[str(begin)] if config.prepend_beginning_of_document else None
+    end_id = tokenizer.end_of_document_id if config.append_end_of_document else None
+    special = frozenset() if config.allow_special else special_ids(tokenizer.url)
+    return Boundaries(begin_id, end_id, special & {begin_id, end_id})
 
 
 STAGE = StageType(config=TokenizeConfig, build=build, path_settings=("tokenizer",))

@@ -1,15 +1,11 @@
-"""Byte-level BPE: training, encoding, and the tokenizer manifest."""
+"""Byte-level BPE: training, encoding and decoding, and the tokenizer dataset.
 
-from tokenmill_tokenizer.encoder import Encoder
+Here is what other packages build on; training, imports and reports are stages and commands of their own.
+"""
+
+from tokenmill_tokenizer.decode import Decoder, StreamDecoder, token_bytes
+from tokenmill_tokenizer.encoder import Encoder, Engine
 from tokenmill_tokenizer.open import OpenedTokenizer, open_tokenizer
-from tokenmill_tokenizer.train import STAGE, TrainTokenizerConfig, TrainTokenizerStage
 
-__all__ = [
-    "STAGE",
-    "Encoder",
-    "OpenedTokenizer",
-    "TrainTokenizerConfig",
-    "TrainTokenizerStage",
-    "open_tokenizer",
-]
+__all__ = ["Decoder", "Encoder", "Engine", "OpenedTokenizer", "StreamDecoder", "open_tokenizer", "token_bytes"]
 __version__ = "0.1.0"

@@ -1,6 +1,7 @@
 """Opening a tokenizer: one of our manifests, or anybody's `tokenizer.json`."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,8 +33,14 @@ class OpenedTokenizer:
     """sha256 of its `tokenizer.json`."""
     vocab_size: int
     """Every id is below it."""
+    padded_vocab_size: int
+    """Rows a model's embedding should have."""
     end_of_document: str | None
     end_of_document_id: int | None
+    beginning_of_document: str | None
+    """The token that its manifest opens documents with, or none."""
+    vocabulary: Mapping[str, int]
+    """Id of each token, added ones included."""
 
 
 def open_tokenizer(path: str, end_of_document: str | None = None) -> OpenedTokenizer:
@@ -49,7 +56,13 @@ def open_tokenizer(path: str, end_of_document: str | None = None) -> OpenedToken
     loaded = load_manifest(path, TokenizerManifest)
     verify_files(loaded)
     url = loaded.file_url(TOKENIZER_NAME)
-    return _describe(url, Inputs(manifests=(loaded,)), end_of_document or loaded.manifest.end_of_document)
+    manifest = loaded.manifest
+    opened = _describe(url, Inputs(manifests=(loaded,)), end_of_document or manifest.end_of_document)
+    return replace(
+        opened,
+        padded_vocab_size=manifest.padded_vocab_size,
+        beginning_of_document=manifest.beginning_of_document,
+    )
 
 
 def _open_file(path: str, end_of_document: str | None) -> OpenedTokenizer:
@@ -77,8 +90,11 @@ def _describe(url: str, inputs: Inputs, end_of_document: str | None) -> OpenedTo
         digest=inputs.refs(".")[0].digest,
         sha256=storage.hash_file(url)[1],
         vocab_size=size,
+        padded_vocab_size=size,
         end_of_document=end_of_document,
         end_of_document_id=end_id,
+        beginning_of_document=None,
+        vocabulary=vocabulary,
     )
 
 

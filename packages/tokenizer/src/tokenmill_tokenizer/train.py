@@ -1,79 +1,41 @@
 """The `train-tokenizer` stage: documents ─▶ byte-level BPE ─▶ `tokenizer.json`.
 
-Ties between pairs of equal count go to the pair with the smaller ids, as in `tokenizers`: the result depends neither on
-the order of the documents nor on threads.
+    measure  bytes of text in each bucket of the sample's hash, where only a sample is wanted
+    count    documents of the sample ─▶ pieces ─▶ how often each occurs
+    learn    the counts of all tasks ─▶ merges ─▶ tokenizer.json and what other libraries read
+
+Ties between pairs of equal count go to the pair with the smaller left id, then the smaller right one, as in
+`tokenizers`: the result depends neither on the order of the documents nor on the number of workers.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
-from tokenizers import Tokenizer, decoders, models, trainers
-from tokenizers.pre_tokenizers import ByteLevel
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from tokenizers import decoders
 
+from tokenmill_core.compiled.text_buffers import text_buffers
 from tokenmill_core.documents import Account
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import (
-    TOKENIZER_NAME,
-    Counts,
-    DocumentsManifest,
-    FileEntry,
-    Frozen,
-    ManifestBase,
-    TokenizerManifest,
-)
-from tokenmill_core.readers import ReadOptions
+from tokenmill_core.manifest import Compression, Counts, ManifestBase, TokenizerManifest
 from tokenmill_core.rejects import keeping_rejects
-from tokenmill_core.sources import plan_inputs, read_inputs
-from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
-from tokenmill_core.storage import HashingWriter
-from tokenmill_tokenizer.splits import Split, is_mergeable, pre_tokenizer
+from tokenmill_core.sources import document_tasks, read_task
+from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, shared_name, sum_reports
+from tokenmill_tokenizer.dataset_files import dataset_files, write_file
+from tokenmill_tokenizer.learn import Vocabulary, find_counted, learn_vocabulary
+from tokenmill_tokenizer.splits import pre_tokenizer
+from tokenmill_tokenizer.tokenizer_file import TokenizerFile, added_token, bpe_document
+from tokenmill_tokenizer.train_config import Trainer, TrainTokenizerConfig, WeightedTrainTokenizerConfig
+from tokenmill_tokenizer.training import WordCounter
+from tokenmill_tokenizer.training.reference import ReferenceTrainer
+from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, threshold
+from tokenmill_tokenizer.training.sources import TrainingSource, budgets, find_sources, join_inputs
 
-NUM_BYTES = 256
-"""Every byte is a token, so no text is unknown."""
-
-
-class TrainTokenizerConfig(Frozen):
-    """Settings of `prep train-tokenizer`."""
-
-    vocab_size: int = Field(gt=NUM_BYTES, le=1 << 24)
-    """Number of ids wanted, bytes and special tokens included."""
-    split: Split = Split.CL100K
-    """How text is cut before merging: `gpt2` or `cl100k`."""
-    end_of_document: str = "<|endoftext|>"
-    """Special token that closes a document; it gets id 0."""
-    special_tokens: tuple[str, ...] = ()
-    """Further special tokens, which get the ids after it."""
-    min_frequency: int = Field(default=2, ge=1)
-    """Fewest times a pair must occur to be merged."""
-    reader: ReadOptions = ReadOptions()
-
-    @model_validator(mode="after")
-    def _room_for_specials(self) -> "TrainTokenizerConfig":
-        specials = self.specials()
-        if len(set(specials)) < len(specials) or "" in specials:
-            raise ValueError(f"special_tokens: {specials} must be distinct and not empty")
-        if self.vocab_size < NUM_BYTES + len(specials):
-            raise ValueError(
-                f"vocab_size: {self.vocab_size} is less than 256 bytes and {len(specials)} special tokens; "
-                f"ask for at least {NUM_BYTES + len(specials)}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _specials_are_no_text(self) -> "TrainTokenizerConfig":
-        for token in self.specials():
-            if is_mergeable(token, self.split):
-                raise ValueError(
-                    f"special token {token!r} is one piece to the {self.split} split, so the same word in a text could "
-                    f"not be told from it; use one that is cut, such as <|{token.strip('<|>') or 'name'}|>"
-                )
-        return self
-
-    def specials(self) -> list[str]:
-        """All special tokens in the order of their ids."""
-        return [self.end_of_document, *self.special_tokens]
+_LOG = logging.getLogger("tokenmill")
 
 
 @dataclass(frozen=True)
@@ -81,75 +43,194 @@ class TrainTokenizerStage(Stage):
     """See the module's docstring."""
 
     name: ClassVar[str] = "train-tokenizer"
-    version: ClassVar[int] = 1
-    tools: ClassVar[tuple[str, ...]] = ("tokenmill-tokenizer", "tokenizers")
+    version: ClassVar[int] = 2
+    tools: ClassVar[tuple[str, ...]] = ("tokenmill-tokenizer", "tokenizers", "numba")
 
-    config: TrainTokenizerConfig
+    config: WeightedTrainTokenizerConfig
     inputs: Inputs
     dataset_name: str
+    sources: tuple[TrainingSource, ...]
+
+    @property
+    def samples(self) -> bool:
+        """Whether only a part of the documents may be wanted."""
+        return self.config.sample_bytes is not None or bool(self.config.weights)
 
     def phases(self) -> Sequence[Phase]:
-        """One pass: `tokenizers` counts words and merges with threads of its own."""
-        return (Phase("train", self.plan, self.run),)
+        """Two passes over the documents, or one where all are wanted, and one over the counts."""
+        measure = (Phase("measure", self.plan, self.measure),) if self.samples else ()
+        return (
+            *measure,
+            Phase("count", self.plan_count, self.count),
+            Phase("learn", self.plan_learn, self.learn, alone=True),
+        )
 
-    def plan(self, work: Work) -> Sequence[Task]:
-        """One task over everything."""
-        return [Task(index=0, payload={}, weight=sum(p.bytes for p in plan_inputs(self.inputs, self.config.reader)))]
+    def plan(self, work: Work) -> list[Task]:
+        """Tasks of documents, each of one source."""
+        found = [
+            (number, task)
+            for number, source in enumerate(self.sources)
+            for task in document_tasks(source.inputs, self.config.reader)
+        ]
+        return [
+            Task(index=index, payload={**task.payload, "source": number}, weight=task.weight)
+            for index, (number, task) in enumerate(found)
+        ]
 
-    def run(self, task: Task, work: Work) -> Report:
-        """Train and write `tokenizer.json`."""
-        with keeping_rejects(work, "train", task.index) as account:
-            tokenizer = train(self._texts(account), self.config)
-        if not account.documents:
-            raise InputError("no documents to train on; check the inputs and --text-field")
-        content = tokenizer.to_str(pretty=True).encode("utf-8")
-        with HashingWriter(work.path("train", TOKENIZER_NAME)) as writer:
-            writer.write(content)
-        file = FileEntry(path=TOKENIZER_NAME, bytes=writer.bytes, sha256=writer.sha256)
-        dropped = [sum(getattr(row, unit) for row in account.ledger()) for unit in ("documents", "bytes")]
+    def measure(self, task: Task, work: Work) -> Report:
+        """Bytes of text in each bucket."""
+        sizes = np.zeros(NUM_BUCKETS, np.int64)
+        for batch in read_task(task, self.config.reader, Account()):
+            text = text_buffers(batch)
+            sizes += _sum_by_bucket(buckets_of(text, self.config.seed), text.num_bytes)
+        np.save(work.path("measure", f"bytes-{task.index:06d}.npy"), sizes, allow_pickle=False)
+        return Report()
+
+    def plan_count(self, work: Work) -> list[Task]:
+        """The same tasks, with the buckets that are in the sample."""
+        tasks = self.plan(work)
+        below = self._thresholds(work, tasks) if self.samples else [NUM_BUCKETS] * len(self.sources)
+        return [
+            Task(index=task.index, payload={**task.payload, "below": below[task.payload["source"]]}, weight=task.weight)
+            for task in tasks
+        ]
+
+    def _thresholds(self, work: Work, tasks: Sequence[Task]) -> list[int]:
+        """The first bucket of each source that is not in the sample."""
+        in_bucket = {source.name: np.zeros(NUM_BUCKETS, np.int64) for source in self.sources}
+        for task in tasks:
+            path = work.path("measure", f"bytes-{task.index:06d}.npy")
+            in_bucket[self.sources[task.payload["source"]].name] += np.load(path, allow_pickle=False)
+        sizes = {name: int(in_each.sum()) for name, in_each in in_bucket.items()}
+        wanted = budgets(sizes, {source.name: source.weight for source in self.sources}, self.config.sample_bytes)
+        below = [threshold(in_each, wanted[name]) for name, in_each in in_bucket.items()]
+        for (name, in_each), first in zip(in_bucket.items(), below, strict=True):
+            if not in_each[:first].any():
+                raise InputError(
+                    f"source {name!r}: none of its documents fits into its share of the sample, "
+                    f"{wanted[name]:,} bytes; raise --sample-bytes or its weight, or leave it out"
+                )
+        return below
+
+    def count(self, task: Task, work: Work) -> Report:
+        """Count the pieces of a task's documents."""
+        counter = WordCounter(self.config.rule, work.folder / "count", task.index)
+        kept_documents = kept_bytes = 0
+        with keeping_rejects(work, "count", task.index) as account:
+            for batch in read_task(task, self.config.reader, account):
+                sampled = self._sampled(batch, task.payload["below"], account)
+                text = text_buffers(sampled)
+                counter.add(text)
+                kept_documents += len(text)
+                kept_bytes += int(text.num_bytes.sum())
+        counter.close()
         counts = Counts(
             input_documents=account.documents,
             input_bytes=account.bytes,
-            documents=account.documents - dropped[0],
-            bytes=account.bytes - dropped[1],
+            documents=kept_documents,
+            bytes=kept_bytes,
         )
-        extra = {"vocab_size": tokenizer.get_vocab_size(with_added_tokens=True)}
-        return Report(files=(file,), counts=counts, ledger=tuple(account.ledger()), notes=account.notes, extra=extra)
+        return Report(
+            counts=counts,
+            ledger=tuple(account.ledger()),
+            notes=account.notes,
+            extra={"source": self.sources[task.payload["source"]].name},
+        )
 
-    def _texts(self, account: Account) -> Iterator[list[str]]:
-        for batch in read_inputs(self.inputs, self.config.reader, account):
-            yield batch.column("text").to_pylist()
+    def _sampled(self, batch: pa.RecordBatch, below: int, account: Account) -> pa.RecordBatch:
+        if below == NUM_BUCKETS:
+            return batch
+        text = text_buffers(batch)
+        keep = buckets_of(text, self.config.seed) < below
+        account.drop("not_sampled", int((~keep).sum()), int(text.num_bytes[~keep].sum()))
+        return batch.filter(pa.array(keep))
+
+    def plan_learn(self, work: Work) -> list[Task]:
+        """One task over all counts."""
+        return [Task(index=0, payload={})]
+
+    def learn(self, task: Task, work: Work) -> Report:
+        """Learn the merges and write the tokenizer's files."""
+        config = self.config
+        counted = find_counted(work.reports("count"), work.folder / "count")
+        reference = self._reference(work) if config.trainer is Trainer.TOKENIZERS else None
+        learnt = learn_vocabulary(counted, config.specials(), config.vocab_size, config.min_frequency, reference)
+        vocab_size = len(learnt.tokens)
+        if vocab_size < config.vocab_size:
+            _LOG.warning(
+                "vocab_size: %s asked for, %s found: no further pair occurs %s times in the sample; "
+                "train on more text for more",
+                f"{config.vocab_size:,}",
+                f"{vocab_size:,}",
+                config.min_frequency,
+            )
+        files, notes = dataset_files(self._finished(learnt), config.specials())
+        compression = [row.model_dump() for row in learnt.compression]
+        return Report(
+            files=tuple(write_file(work.path("learn", name), content) for name, content in files.items()),
+            notes=notes,
+            extra={"vocab_size": vocab_size, "compression": compression},
+        )
+
+    def _finished(self, learnt: Vocabulary) -> TokenizerFile:
+        config = self.config
+        document = bpe_document(
+            {token: index for index, token in enumerate(learnt.tokens)},
+            learnt.merges,
+            [added_token(token, index, special=True) for index, token in enumerate(config.specials())],
+            pre_tokenizer=pre_tokenizer(config.rule),
+            decoder=decoders.ByteLevel(),
+        )
+        return TokenizerFile(
+            document, config.end_of_document, config.beginning_of_document, config.padding, config.chat_template
+        )
+
+    def _reference(self, work: Work) -> ReferenceTrainer:
+        config = self.config
+        return ReferenceTrainer(
+            self._texts(work), config.rule, config.specials(), config.vocab_size, config.min_frequency
+        )
+
+    def _texts(self, work: Work) -> Iterator[list[str]]:
+        """The documents of the sample, once more."""
+        for task in self.plan_count(work):
+            for batch in read_task(task, self.config.reader, Account()):
+                yield self._sampled(batch, task.payload["below"], Account()).column("text").to_pylist()
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The tokenizer manifest, with the size that came out."""
+        counted, learnt = sum_reports(work.reports("count")), work.reports("learn")[0].extra
+        multiple = self.config.pad_to_multiple
         return TokenizerManifest(
-            **common,
-            vocab_size=work.reports("train")[0].extra["vocab_size"],
+            **common | {"counts": counted.counts, "ledger": counted.ledger},
+            vocab_size=learnt["vocab_size"],
+            padded_vocab_size=-(-learnt["vocab_size"] // multiple) * multiple,
             special_tokens={token: index for index, token in enumerate(self.config.specials())},
             end_of_document=self.config.end_of_document,
+            beginning_of_document=self.config.beginning_of_document,
+            padding=self.config.padding,
+            compression=tuple(Compression(**row) for row in learnt["compression"]),
         )
 
 
-def train(texts: Iterator[list[str]], config: TrainTokenizerConfig) -> Tokenizer:
-    """A byte-level BPE tokenizer trained on batches of texts. It may come out smaller when there are too few pairs."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizer(config.split)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size,
-        min_frequency=config.min_frequency,
-        special_tokens=config.specials(),
-        initial_alphabet=sorted(ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
+def _sum_by_bucket(buckets: NDArray[np.int64], num_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
+    # np.bincount would add up in floating point.
+    sums = np.zeros(NUM_BUCKETS, np.int64)
+    np.add.at(sums, buckets, num_bytes)
+    return sums
 
 
 def build(config: TrainTokenizerConfig, inputs: Sequence[str], name: str | None) -> TrainTokenizerStage:
-    """The stage for INPUT arguments."""
-    resolved = resolve_inputs(inputs, DocumentsManifest, format=config.reader.format)
-    return TrainTokenizerStage(config=config, inputs=resolved, dataset_name=name or resolved.default_name())
+    """The stage for INPUT and `NAME=INPUT[:WEIGHT]` arguments; their order does not count."""
+    sources = find_sources(inputs, config.reader.format)
+    together = join_inputs(sources)
+    weighted = WeightedTrainTokenizerConfig(
+        **{**config.model_dump(), "trainer": config.trainer},
+        sources={source.name: tuple(ref.name for ref in source.inputs.refs(".")) for source in sources},
+        weights={source.name: float(source.weight) for source in sources if source.weight is not None},
+    )
+    name = name or shared_name([source.name for source in sources])
+    return TrainTokenizerStage(config=weighted, inputs=together, dataset_name=name, sources=tuple(sources))
 
 
 STAGE = StageType(config=TrainTokenizerConfig, build=build)

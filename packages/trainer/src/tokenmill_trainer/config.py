@@ -78,7 +78,7 @@ def check_world_size(config: RunConfig, world_size: int) -> None:
 
 def with_vocabulary(config: RunConfig, mixture: MixtureManifest) -> RunConfig:
     """`config` with `model.vocab_size` filled in from the mixture, or `ConfigError` where the model's is too small."""
-    size = config.model.vocab_size or mixture.vocab_size
+    size = config.model.vocab_size or mixture.padded_vocab_size
     if size < mixture.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {size} rows cannot hold the ids of the mixture's tokenizer, which has "

@@ -37,7 +37,7 @@ def generate(trained: TrainedModel, prompt: str, config: SampleConfig) -> str:
     if not ids:
         raise InputError("--prompt: there must be at least one character to go on from")
     new: list[int] = []
-    for token in generate_ids(trained.model, ids, trained.sequence_length, config):
+    for token in generate_ids(trained.model, ids, trained.sequence_length, config, trained.vocab_size):
         if token == trained.end_of_document_id:
             break
         new.append(token)
@@ -45,8 +45,10 @@ def generate(trained: TrainedModel, prompt: str, config: SampleConfig) -> str:
 
 
 @torch.inference_mode()
-def generate_ids(model: Decoder, prompt: list[int], window: int, config: SampleConfig) -> Iterator[int]:
-    """`num_tokens` ids that follow `prompt`.
+def generate_ids(
+    model: Decoder, prompt: list[int], window: int, config: SampleConfig, vocab_size: int | None = None
+) -> Iterator[int]:
+    """`num_tokens` ids that follow `prompt`, all below `vocab_size` where the model has rows beyond it.
 
     The model sees at most `window` positions, as in training. When they are full it reads the later half again as a new
     beginning, so that a token costs one position, and each half-window one rereading.
@@ -59,7 +61,7 @@ def generate_ids(model: Decoder, prompt: list[int], window: int, config: SampleC
         if cache.length + len(unread) > window:
             seen = unread = seen[-max(1, window // 2) :]
             cache = KeyValueCache(model.config.num_layers, window)
-        logits = model(torch.tensor([unread]), cache)[0, -1]
+        logits = model(torch.tensor([unread]), cache)[0, -1, :vocab_size]
         token = choose(logits, config, generator)
         yield token
         unread = [token]

@@ -23,6 +23,8 @@ class TrainedModel:
     model: Decoder
     """On the CPU, fp32."""
     tokenizer: Tokenizer
+    vocab_size: int
+    """Every id of the tokenizer is below it; the model may have more rows."""
     end_of_document_id: int | None
     """The id that closed every document in training, or none."""
     sequence_length: int
@@ -46,6 +48,7 @@ def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
     return TrainedModel(
         model=model.eval().requires_grad_(False),
         tokenizer=Tokenizer.from_file(str(run.tokenizer_file)),
+        vocab_size=mixture.manifest.vocab_size,
         end_of_document_id=mixture.manifest.end_of_document_id,
         sequence_length=config.data.sequence_length,
         checkpoint=found,

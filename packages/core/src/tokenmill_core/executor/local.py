@@ -29,6 +29,9 @@ class LocalExecutor:
 
     def run(self, phase: Phase, tasks: Sequence[Task], work: Work, on_done: OnDone) -> None:
         """See `Executor.run`. A worker that is killed ends the run at once with a `StageError`."""
+        if phase.alone and self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
         if self.num_workers == 1 or len(tasks) <= 1:
             for task in tasks:
                 run_task(phase, task, work)

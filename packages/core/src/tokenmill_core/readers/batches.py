@@ -27,10 +27,13 @@ class BatchBuilder:
         self._carried: list[Sequence[str | None]] = []
         self._bytes = 0
 
+    def fits(self, num_bytes: int, num_rows: int = 1) -> bool:
+        """Whether documents of at most `num_bytes` UTF-8 bytes together are within the limits of this batch."""
+        return self._bytes + num_bytes <= MAX_BATCH_BYTES and len(self._rows) + num_rows <= MAX_BATCH_ROWS
+
     def has_room(self, num_bytes: int) -> bool:
         """Whether a document of at most `num_bytes` UTF-8 bytes still fits; into an empty batch any does."""
-        fits = self._bytes + num_bytes <= MAX_BATCH_BYTES and len(self._rows) < MAX_BATCH_ROWS
-        return fits or not self._rows
+        return self.fits(num_bytes) or not self._rows
 
     def add(
         self, *, id: str | None, text: str, row: int, num_bytes: int, carried: Sequence[str | None] | None = None
@@ -41,6 +44,13 @@ class BatchBuilder:
         self._rows.append(row)
         if self._carry:
             self._carried.append(carried or [None] * len(self._carry))
+        self._bytes += num_bytes
+
+    def extend(self, ids: Sequence[str | None], texts: Sequence[str], rows: Sequence[int], num_bytes: int) -> None:
+        """Append documents that `fits` was asked for, of a reader that carries nothing."""
+        self._ids += ids
+        self._texts += texts
+        self._rows += rows
         self._bytes += num_bytes
 
     def take(self) -> Iterator[pa.RecordBatch]:

@@ -1,14 +1,16 @@
 """JSON Lines: one object a line, a line ends at `\\n`.
 
-    lines ─▶ objects ─▶ (id, text, carried) ─▶ batches
+    lines ─▶ runs of lines ─▶ objects ─▶ (id, text, carried) ─▶ batches
       └─ a line that gives no document costs itself, never the file
+
+A run whose lines are all plain is taken whole: with short documents, calls for each line would cost more than parsing.
 
 Reasons: `invalid_json`, `invalid_utf8`, `not_an_object`, `missing_text`, `null_text`, `non_string_text`, `empty_text`,
 `blank_text` (white space alone).
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any
@@ -29,6 +31,7 @@ from tokenmill_core.readers.repair import repair
 
 _MAX_KEYS_SHOWN = 20
 _MAX_UINT64 = (1 << 64) - 1
+_RUN_LINES, _RUN_BYTES = 256, 1 << 20
 
 
 def read_jsonl(piece: Piece, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
@@ -41,16 +44,21 @@ def read_jsonl(piece: Piece, options: ReadOptions, account: Account) -> Iterator
     reject = Rejecter(piece, options, account)
     fields = _Fields(options, account)
     builder = BatchBuilder(piece.name, options.carry)
-    for row, line in _object_lines(piece, account):
-        try:
-            id, text, carried = fields.of(line)
-        except _BadLineError as bad:
-            reject(row, bad.reason, line)
+    for rows, lines, num_bytes in _runs(_object_lines(piece, account)):
+        plain = fields.of_plain(lines) if builder.fits(num_bytes, len(lines)) else None
+        if plain:
+            builder.extend(*plain, rows, num_bytes)
             continue
-        # Text never takes more bytes in UTF-8 than its line does in JSON, so the line's length serves as its bound.
-        if not builder.has_room(len(line)):
-            yield from builder.take()
-        builder.add(id=id, text=text, row=row, num_bytes=len(line), carried=carried)
+        for row, line in zip(rows, lines, strict=True):
+            try:
+                id, text, carried = fields.of(line)
+            except _BadLineError as bad:
+                reject(row, bad.reason, line)
+                continue
+            # Text never takes more bytes in UTF-8 than its line does in JSON, so the line's length serves as its bound.
+            if not builder.has_room(len(line)):
+                yield from builder.take()
+            builder.add(id=id, text=text, row=row, num_bytes=len(line), carried=carried)
     yield from builder.take()
     if piece.byte_range is None:
         fields.refuse_if_never_seen(piece)
@@ -84,6 +92,22 @@ def _object_lines(piece: Piece, account: Account) -> Iterator[tuple[int, bytes]]
     return chain((first,), lines)
 
 
+def _runs(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[list[int], list[bytes], int]]:
+    """(rows, lines, bytes of these) of neighbours, few enough to be held twice."""
+    rows: list[int] = []
+    lines: list[bytes] = []
+    num_bytes = 0
+    for row, line in numbered:
+        rows.append(row)
+        lines.append(line)
+        num_bytes += len(line)
+        if num_bytes >= _RUN_BYTES or len(lines) == _RUN_LINES:
+            yield rows, lines, num_bytes
+            rows, lines, num_bytes = [], [], 0
+    if lines:
+        yield rows, lines, num_bytes
+
+
 class _BadLineError(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -109,6 +133,23 @@ class _Fields:
         text = self._text(value)
         carried = self._carried(value, line, lenient) if self._options.carry else None
         return self._id(value, line, lenient), repair(text, self._account, surrogates=lenient), carried
+
+    def of_plain(self, lines: Sequence[bytes]) -> tuple[list[str | None], list[str]] | None:
+        """(ids, texts) of lines of which each holds a document as it is; none where `of` has to look at one."""
+        if self._options.carry:
+            return None
+        try:
+            values = list(map(orjson.loads, lines))
+            texts = [value[self._options.text_field] for value in values]
+        except (orjson.JSONDecodeError, KeyError, TypeError):
+            return None
+        if not all(type(text) is str and text and not text.isspace() and "\0" not in text for text in texts):
+            return None
+        ids = [value.get(self._options.id_field) for value in values]
+        if not all(id is None or type(id) is int or (type(id) is str and "\0" not in id) for id in ids):
+            return None
+        self.text_seen = self._any_object = True
+        return [id if id is None else str(id) for id in ids], texts
 
     def _text(self, value: dict[str, Any]) -> str:
         name = self._options.text_field

@@ -1,0 +1,1 @@
+"""Tokenizers of other people as tokenizer datasets: Hugging Face, tiktoken, SentencePiece BPE."""

@@ -1,0 +1,35 @@
+"""Where the regular expressions of `tokenizers` (Oniguruma) and of tiktoken (fancy-regex) part ways.
+
+Properties such as `\\p{L}`, `\\s` and `\\d` hold for the same characters in both, all of Unicode through.
+"""
+
+import re
+
+from tokenmill_core.errors import InputError
+
+_WORDS = r"write [\p{L}\p{M}\p{Nd}\p{Pc}] for word characters"
+_SPELL_OUT = "spell out the characters meant"
+_ANYWHERE = {
+    r"\\[wWbB]": _WORDS,
+    r"\\[hHZGKRX<>]": _SPELL_OUT,
+    r"\[:\^?\w+:\]": r"write a property such as \p{L}",
+}
+_OUTSIDE_SETS = {
+    r"\{\d*,?\d*\}\+": "write (?>X{1,3}) for X{1,3}+",
+    r"[\^$]": r"write \A or \z, or (?<![^\n]) or (?![^\n])",
+}
+
+
+def check_portable(pattern: str) -> None:
+    """Refuse what the two read differently or one of them does not know: `InputError` with how to say it instead."""
+    # An escaped backslash escapes nothing.
+    whole = pattern.replace(r"\\", "")
+    outside = re.sub(r"\[\^?\]?[^\]]*\]", "", re.sub(r"\\.", "", whole))
+    for text, table in ((whole, _ANYWHERE), (outside, _OUTSIDE_SETS)):
+        for construct, remedy in table.items():
+            found = re.search(construct, text)
+            if found:
+                raise InputError(
+                    f"pattern: {found.group()!r} in {pattern!r} means one thing to tokenizers and another to tiktoken; "
+                    f"{remedy}"
+                )
