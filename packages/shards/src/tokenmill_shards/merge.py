@@ -58,7 +58,7 @@ class MergeStage(Stage):
 
     def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
         """The tokenizer that all inputs share."""
-        return copy_tokenizer(self.inputs.manifests[0].file_url(TOKENIZER_NAME), work)
+        return copy_tokenizer(self.inputs.manifests[0].file_url(TOKENIZER_NAME), self.inputs.manifests[:1], work)
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The tokens manifest: what the inputs have in common, and their sums."""

@@ -137,6 +137,7 @@ def refuse_mismatch(names: Sequence[str], loaded: Sequence[LoadedManifest[Tokens
             "dtype": item.manifest.dtype,
             "vocab_size": item.manifest.vocab_size,
             "end_of_document_id": item.manifest.end_of_document_id,
+            "beginning_of_document_id": item.manifest.beginning_of_document_id,
         }
         for item in loaded
     ]

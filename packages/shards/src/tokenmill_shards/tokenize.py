@@ -20,6 +20,7 @@ from pydantic import Field, field_validator, model_validator
 from tokenmill_core.documents import DOCUMENT_SCHEMA, Account
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import (
+    TOKENIZER_CONFIG_NAME,
     TOKENIZER_NAME,
     Counts,
     DocumentsManifest,
@@ -28,6 +29,7 @@ from tokenmill_core.manifest import (
     ManifestBase,
     TokensManifest,
 )
+from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.readers import ReadOptions
 from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
@@ -169,7 +171,7 @@ class TokenizeStage(Stage):
 
     def extra_files(self, work: Work) -> Sequence[tuple[FileEntry, Path]]:
         """The tokenizer itself: shards can always be decoded by what lies beside them."""
-        return copy_tokenizer(self.tokenizer.url, work)
+        return copy_tokenizer(self.tokenizer.url, self.tokenizer.inputs.manifests, work)
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The tokens manifest.
@@ -200,11 +202,22 @@ def shards_among(files: Iterable[FileEntry]) -> list[str]:
     return [entry.path.removesuffix(".idx") for entry in files if entry.path.endswith(".idx")]
 
 
-def copy_tokenizer(url: str, work: Work) -> list[tuple[FileEntry, Path]]:
-    """A copy of the `tokenizer.json` at `url` as a file of the dataset."""
-    target = work.folder / TOKENIZER_NAME
-    num_bytes, sha256 = copy_file(url, target)
-    return [(FileEntry(path=TOKENIZER_NAME, bytes=num_bytes, sha256=sha256), target)]
+def copy_tokenizer(
+    url: str, beside: Iterable[LoadedManifest[ManifestBase]], work: Work
+) -> list[tuple[FileEntry, Path]]:
+    """Copies of the `tokenizer.json` at `url` as a file of the dataset, and of the settings beside it.
+
+    What else lies beside it may be anybody's, so they must be listed in the manifest `beside` it.
+    """
+    sources = {TOKENIZER_NAME: url}
+    for loaded in beside:
+        if any(entry.path == TOKENIZER_CONFIG_NAME for entry in loaded.manifest.files):
+            sources[TOKENIZER_CONFIG_NAME] = loaded.file_url(TOKENIZER_CONFIG_NAME)
+    copied = []
+    for name, source in sources.items():
+        num_bytes, sha256 = copy_file(source, work.folder / name)
+        copied.append((FileEntry(path=name, bytes=num_bytes, sha256=sha256), work.folder / name))
+    return copied
 
 
 def build(config: TokenizeConfig, inputs: Sequence[str], name: str | None) -> TokenizeStage:

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import TOKENIZER_NAME, FileEntry
+from tokenmill_core.manifest import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME, FileEntry
 from tokenmill_core.storage import HashingWriter
 from tokenmill_tokenizer.export import (
     TIKTOKEN_NAME,
     TIKTOKEN_SETTINGS_NAME,
-    TOKENIZER_CONFIG_NAME,
     tiktoken_ranks,
     tiktoken_settings,
     tokenizer_config,

@@ -18,7 +18,6 @@ from tokenmill_tokenizer.splits import Split, SplitRule
 
 TIKTOKEN_NAME = "tokenizer.tiktoken"
 TIKTOKEN_SETTINGS_NAME = "tokenizer.tiktoken.json"
-TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 
 _MOST_DIGITS = range(1, 10)
 _COVERING = {SplitRule(split=split, digit_group=digits).regex for split in Split for digits in (None, *_MOST_DIGITS)}

@@ -49,7 +49,14 @@ def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
     temporary.mkdir(parents=True)
     try:
         end_id = trained.end_of_document_id
-        write_layout(temporary, trained.model, trained.tokenizer, max_positions=trained.sequence_length, end_id=end_id)
+        write_layout(
+            temporary,
+            trained.model,
+            trained.tokenizer,
+            trained.tokenizer_settings,
+            max_positions=trained.sequence_length,
+            end_id=end_id,
+        )
         difference = compare_with_transformers(transformers, temporary, trained)
         publish(_manifest(trained, temporary, out, difference), str(temporary))
         if out.exists():

@@ -8,6 +8,8 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from tokenmill_core.manifest import TOKENIZER_CONFIG_NAME
+from tokenmill_tokenizer.export import tokenizer_config
 from tokenmill_trainer.model import Decoder, ModelConfig
 
 ARCHITECTURE = "LlamaForCausalLM"
@@ -56,23 +58,33 @@ def hf_config(config: ModelConfig, max_positions: int, end_id: int | None) -> di
     }
 
 
-def write_layout(folder: Path, model: Decoder, tokenizer: Tokenizer, *, max_positions: int, end_id: int | None) -> None:
-    """Write model and tokenizer so that `transformers` loads both from `folder`."""
+def write_layout(
+    folder: Path,
+    model: Decoder,
+    tokenizer: Tokenizer,
+    tokenizer_settings: dict[str, Any],
+    *,
+    max_positions: int,
+    end_id: int | None,
+) -> None:
+    """Write model and tokenizer so that `transformers` loads both from `folder`.
+
+    `tokenizer_settings` are those of its `tokenizer_config.json`, or empty where it has none.
+    """
     weights = folder / "model.safetensors"
     save_file(hf_state(model), weights, metadata={"format": "pt"})
     weights.chmod(0o644)  # safetensors leaves it to its owner alone, unlike every other file
     _write_json(folder / "config.json", hf_config(model.config, max_positions, end_id))
     _write_json(folder / "generation_config.json", {"bos_token_id": None, "eos_token_id": end_id})
     tokenizer.save(str(folder / "tokenizer.json"))
-    _write_json(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": max_positions,
-            "clean_up_tokenization_spaces": False,
-            **({} if end_id is None else {"eos_token": tokenizer.id_to_token(end_id)}),
-        },
-    )
+    settings = tokenizer_settings or _plain_settings(tokenizer, end_id)
+    _write_json(folder / TOKENIZER_CONFIG_NAME, {**settings, "model_max_length": max_positions})
+
+
+def _plain_settings(tokenizer: Tokenizer, end_id: int | None) -> dict[str, Any]:
+    specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    end = None if end_id is None else tokenizer.id_to_token(end_id)
+    return dict(json.loads(tokenizer_config(specials, end_of_document=end)))
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

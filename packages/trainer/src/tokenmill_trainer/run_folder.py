@@ -1,6 +1,7 @@
 """The folder of a run, which stands alone once the run has begun.
 
 config.toml  mixture.json  tokenizer.json      from the start: resolved settings, copies of what was trained on
+tokenizer_config.json                          where the tokenizer has one
 metrics.jsonl  checkpoints/step-NNNNNNNN/      as training goes
 loss.png  manifest.json                        when it is finished
 """
@@ -16,6 +17,7 @@ from tokenmill_core.config import dump_toml, load_config
 from tokenmill_core.errors import InputError, TokenmillError, VerificationError
 from tokenmill_core.manifest import (
     MANIFEST_NAME,
+    TOKENIZER_CONFIG_NAME,
     TOKENIZER_NAME,
     Counts,
     FileEntry,
@@ -40,6 +42,7 @@ class RunFolder:
         self.config_file = path / "config.toml"
         self.mixture_file = path / "mixture.json"
         self.tokenizer_file = path / TOKENIZER_NAME
+        self.tokenizer_config_file = path / TOKENIZER_CONFIG_NAME
         self.metrics_file = path / "metrics.jsonl"
         self.plot_file = path / "loss.png"
         self.checkpoints = path / "checkpoints"
@@ -75,6 +78,9 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / MANIFEST_NAME).unlink(missing_ok=True)
         storage.write_atomic(self.tokenizer_file, read_tokenizer(mixture))
+        settings = read_tokenizer_settings(mixture)
+        if settings is not None:
+            storage.write_atomic(self.tokenizer_config_file, settings)
         storage.write_atomic(self.mixture_file, dump_manifest(mixture.manifest))
         storage.write_atomic(self.config_file, dump_toml(config).encode("utf-8"))
 
@@ -82,6 +88,8 @@ class RunFolder:
         """Draw the loss curve and publish the run's manifest."""
         plot_loss(read_steps(self.metrics_file), self.plot_file, title=f"{self.path.resolve().name}: training loss")
         files = [self.config_file, self.plot_file, self.metrics_file, self.mixture_file, self.tokenizer_file]
+        if self.tokenizer_config_file.exists():
+            files.append(self.tokenizer_config_file)
         manifest = RunManifest(
             name=self.path.resolve().name,
             stage=StageRef(name="pretrain run", version=1),
@@ -108,6 +116,14 @@ def read_tokenizer(mixture: LoadedManifest[MixtureManifest]) -> bytes:
     if hashlib.sha256(content).hexdigest() != mixture.manifest.tokenizer_sha256:
         raise VerificationError(f"{url}: not the tokenizer that {mixture.url} was made with; restore it")
     return content
+
+
+def read_tokenizer_settings(mixture: LoadedManifest[MixtureManifest]) -> bytes | None:
+    """The `tokenizer_config.json` beside that tokenizer, or none."""
+    tokens = load_input(mixture, mixture.manifest.sources[0].input)
+    if all(entry.path != TOKENIZER_CONFIG_NAME for entry in tokens.manifest.files):
+        return None
+    return storage.read_bytes(tokens.file_url(TOKENIZER_CONFIG_NAME))
 
 
 def locate_mixture(config: RunConfig, checkpoints: Path) -> str:

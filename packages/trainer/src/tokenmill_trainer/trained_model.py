@@ -1,7 +1,9 @@
 """The model of a run as one process uses it: whole, in fp32, from the newest checkpoint that verifies."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -23,6 +25,8 @@ class TrainedModel:
     model: Decoder
     """On the CPU, fp32."""
     tokenizer: Tokenizer
+    tokenizer_settings: dict[str, Any]
+    """Of its `tokenizer_config.json`; empty where it has none."""
     vocab_size: int
     """Every id of the tokenizer is below it; the model may have more rows."""
     end_of_document_id: int | None
@@ -40,6 +44,7 @@ def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
     config = run.read_config()
     if not run.tokenizer_file.exists():
         raise InputError(f"{run.tokenizer_file}: missing; copy it from the tokenizer of the run's mixture")
+    settings = json.loads(run.tokenizer_config_file.read_bytes()) if run.tokenizer_config_file.exists() else {}
     mixture = load_manifest(str(run.mixture_file), MixtureManifest)
     found = require_verified(run.checkpoints, say)
     model = build_on_meta(ModelConfig.model_validate(found.manifest.config["model"])).to_empty(device="cpu")
@@ -48,6 +53,7 @@ def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
     return TrainedModel(
         model=model.eval().requires_grad_(False),
         tokenizer=Tokenizer.from_file(str(run.tokenizer_file)),
+        tokenizer_settings=settings,
         vocab_size=mixture.manifest.vocab_size,
         end_of_document_id=mixture.manifest.end_of_document_id,
         sequence_length=config.data.sequence_length,
