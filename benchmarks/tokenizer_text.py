@@ -16,8 +16,9 @@ from pathlib import Path
 import zstandard
 from corpus_text import load_texts, megabytes
 
-CODE_BYTES = 200_000_000
+CODE_BYTES = 400_000_000
 """Source code of installed packages, at most."""
+SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".c", ".cpp", ".cu", ".cuh", ".js", ".json", ".md", ".rst", ".txt"}
 FILE_BYTES = 24_000_000
 
 
@@ -34,7 +35,9 @@ def gather(paths: Sequence[str]) -> list[str]:
 
 def _installed() -> Iterator[str]:
     size = 0
-    for path in sorted(Path(sysconfig.get_paths()["purelib"]).rglob("*.py")):
+    for path in sorted(Path(sysconfig.get_paths()["purelib"]).rglob("*")):
+        if path.suffix not in SUFFIXES or not path.is_file():
+            continue
         text = path.read_text(errors="replace")
         size += len(text.encode())
         if size > CODE_BYTES:

@@ -306,7 +306,8 @@ def test_memory_is_bounded_by_the_batch_not_the_file(tmp_path):
     finally:
         tracemalloc.stop()
     assert sum(sizes) == num_lines
-    assert peak < 4 * MAX_BATCH_BYTES < num_lines << 20
+    # 8 KiB of this gzip file expand to 8 MiB at once.
+    assert peak < 4 * MAX_BATCH_BYTES + (8 << 20) < num_lines << 20
 
 
 def test_many_tiny_documents_stay_in_batches_of_bounded_rows(write):

@@ -22,7 +22,7 @@ _VECTOR = ir.VectorType(ir.IntType(8), WIDTH)
 _MASK = ir.IntType(WIDTH)
 
 
-class _Bytes:
+class _Window:
     """What an intrinsic makes its code with: vectors of the bytes from `first` on, or some bytes before."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
@@ -50,46 +50,46 @@ class _Bytes:
         return self.builder.zext(bits, ir.IntType(64))
 
 
-def _mask_of(condition: Callable[[_Bytes], Any]) -> Any:
+def _mask_of(condition: Callable[[_Window], Any]) -> Any:
     """`f(text, first)`: the mask, as a uint64, of the bytes from `first` on for which `condition` holds."""
 
     def typed(typing_context: Any, text: Any, first: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            bytes = _Bytes(context, builder, signature, arguments)
-            return bytes.mask(condition(bytes))
+            window = _Window(context, builder, signature, arguments)
+            return window.mask(condition(window))
 
         return types.uint64(text, types.int64), generate
 
     return intrinsic(typed)
 
 
-def _is_not_ascii(bytes: _Bytes) -> Any:
-    return bytes.each(bytes.load(), ">=", 0x80)
+def _is_not_ascii(window: _Window) -> Any:
+    return window.each(window.load(), ">=", 0x80)
 
 
-def _is_backslash(bytes: _Bytes) -> Any:
-    return bytes.each(bytes.load(), "==", 0x5C)
+def _is_backslash(window: _Window) -> Any:
+    return window.each(window.load(), "==", 0x5C)
 
 
-def _ends_plain_string(bytes: _Bytes) -> Any:
-    here = bytes.load()
-    return bytes.any(bytes.each(here, "==", 0x22), bytes.each(here, "==", 0x5C), bytes.each(here, "<", 0x20))
+def _ends_plain_string(window: _Window) -> Any:
+    here = window.load()
+    return window.any(window.each(here, "==", 0x22), window.each(here, "==", 0x5C), window.each(here, "<", 0x20))
 
 
-def _is_not_utf8(bytes: _Bytes) -> Any:
-    here, one_before, two_before, three_before = (bytes.load(before) for before in range(4))
-    builder = bytes.builder
-    continues = builder.and_(bytes.each(here, ">=", 0x80), bytes.each(here, "<", 0xC0))
-    has_to = bytes.any(
-        bytes.each(one_before, ">=", 0xC0), bytes.each(two_before, ">=", 0xE0), bytes.each(three_before, ">=", 0xF0)
+def _is_not_utf8(window: _Window) -> Any:
+    here, one_before, two_before, three_before = (window.load(before) for before in range(4))
+    builder = window.builder
+    continues = builder.and_(window.each(here, ">=", 0x80), window.each(here, "<", 0xC0))
+    has_to = window.any(
+        window.each(one_before, ">=", 0xC0), window.each(two_before, ">=", 0xE0), window.each(three_before, ">=", 0xF0)
     )
-    never = bytes.any(bytes.each(here, "==", 0xC0), bytes.each(here, "==", 0xC1), bytes.each(here, ">=", 0xF5))
+    never = window.any(window.each(here, "==", 0xC0), window.each(here, "==", 0xC1), window.each(here, ">=", 0xF5))
     # Characters written longer than need be, surrogates, and what lies past U+10FFFF show in the second byte.
     seconds = (
-        builder.and_(bytes.each(one_before, "==", lead), bytes.each(here, comparison, byte))
+        builder.and_(window.each(one_before, "==", lead), window.each(here, comparison, byte))
         for lead, comparison, byte in ((0xE0, "<", 0xA0), (0xED, ">=", 0xA0), (0xF0, "<", 0x90), (0xF4, ">=", 0x90))
     )
-    return bytes.any(builder.xor(continues, has_to), never, *seconds)
+    return window.any(builder.xor(continues, has_to), never, *seconds)
 
 
 Masking = Callable[[NDArray[np.uint8], int], np.uint64]

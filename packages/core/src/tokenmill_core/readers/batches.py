@@ -1,10 +1,12 @@
 """Documents gathered into record batches of bounded size."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tokenmill_core.documents import MAX_BATCH_BYTES, document_schema
 
@@ -27,13 +29,10 @@ class BatchBuilder:
         self._carried: list[Sequence[str | None]] = []
         self._bytes = 0
 
-    def fits(self, num_bytes: int, num_rows: int = 1) -> bool:
-        """Whether documents of at most `num_bytes` UTF-8 bytes together are within the limits of this batch."""
-        return self._bytes + num_bytes <= MAX_BATCH_BYTES and len(self._rows) + num_rows <= MAX_BATCH_ROWS
-
     def has_room(self, num_bytes: int) -> bool:
         """Whether a document of at most `num_bytes` UTF-8 bytes still fits; into an empty batch any does."""
-        return self.fits(num_bytes) or not self._rows
+        fits = self._bytes + num_bytes <= MAX_BATCH_BYTES and len(self._rows) < MAX_BATCH_ROWS
+        return fits or not self._rows
 
     def add(
         self, *, id: str | None, text: str, row: int, num_bytes: int, carried: Sequence[str | None] | None = None
@@ -44,13 +43,6 @@ class BatchBuilder:
         self._rows.append(row)
         if self._carry:
             self._carried.append(carried or [None] * len(self._carry))
-        self._bytes += num_bytes
-
-    def extend(self, ids: Sequence[str | None], texts: Sequence[str], rows: Sequence[int], num_bytes: int) -> None:
-        """Append documents that `fits` was asked for, of a reader that carries nothing."""
-        self._ids += ids
-        self._texts += texts
-        self._rows += rows
         self._bytes += num_bytes
 
     def take(self) -> Iterator[pa.RecordBatch]:
@@ -117,3 +109,41 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     table = pa.Table.from_batches(batches).combine_chunks()
     return table.to_batches()[0]
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Documents of one file, and at most how many UTF-8 bytes each has."""
+
+    batch: pa.RecordBatch
+    num_bytes: NDArray[np.int64]
+
+
+def by_row(parts: Sequence[Sized]) -> Sized:
+    """All documents of `parts`, at least one, the smallest rows first."""
+    if len(parts) == 1:
+        return parts[0]
+    batch = _joined([part.batch for part in parts])
+    order = np.argsort(batch.column("row").to_numpy())
+    return Sized(batch.take(pa.array(order)), np.concatenate([part.num_bytes for part in parts])[order])
+
+
+def gather(parts: Iterable[Sized]) -> Iterator[pa.RecordBatch]:
+    """The same documents in batches that end where a `BatchBuilder` asked for room would end them."""
+    held: list[pa.RecordBatch] = []
+    rows = num_bytes = 0
+    for part in parts:
+        ends = np.cumsum(part.num_bytes)
+        start = taken = 0
+        while start < len(ends):
+            stop = int(np.searchsorted(ends, taken + MAX_BATCH_BYTES - num_bytes, side="right"))
+            stop = min(max(stop, start + (not held)), start + MAX_BATCH_ROWS - rows)
+            if stop > start:
+                held.append(part.batch.slice(start, stop - start))
+                rows, num_bytes = rows + stop - start, num_bytes + int(ends[stop - 1]) - taken
+                start, taken = stop, int(ends[stop - 1])
+            if start < len(ends):
+                yield _joined(held)
+                held, rows, num_bytes = [], 0, 0
+    if held:
+        yield _joined(held)

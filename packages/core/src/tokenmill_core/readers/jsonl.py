@@ -1,37 +1,35 @@
 """JSON Lines: one object a line, a line ends at `\\n`.
 
-    lines ─▶ runs of lines ─▶ objects ─▶ (id, text, carried) ─▶ batches
-      └─ a line that gives no document costs itself, never the file
+    blocks of lines ─▶ plain lines ─ json_scan ─▶ documents of a block ─▶ batches
+        └─ odd lines ─ json_fields, one by one ─────────┘
+              └─ a line that gives no document costs itself, never the file
 
-A run whose lines are all plain is taken whole: with short documents, calls for each line would cost more than parsing.
-
-Reasons: `invalid_json`, `invalid_utf8`, `not_an_object`, `missing_text`, `null_text`, `non_string_text`, `empty_text`,
-`blank_text` (white space alone).
+Reasons: those of `json_fields`.
 """
 
-import json
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
-from typing import Any
 
-import orjson
+import numpy as np
 import pyarrow as pa
 
 from tokenmill_core.documents import Account
 from tokenmill_core.errors import InputError
-from tokenmill_core.readers.batches import BatchBuilder
-from tokenmill_core.readers.carried import carried_text
+from tokenmill_core.readers.batches import BatchBuilder, Sized, by_row, gather, make_batch
+from tokenmill_core.readers.compression import read_chunks
 from tokenmill_core.readers.formats import split_name
-from tokenmill_core.readers.lines import numbered_lines
+from tokenmill_core.readers.json_fields import BadLineError, Fields
+from tokenmill_core.readers.line_blocks import LineBlock, line_blocks
+from tokenmill_core.readers.lines import LineCleaner, numbered_lines
 from tokenmill_core.readers.options import ReadOptions
 from tokenmill_core.readers.piece import Piece
 from tokenmill_core.readers.rejects import Rejecter
-from tokenmill_core.readers.repair import repair
 
-_MAX_KEYS_SHOWN = 20
-_MAX_UINT64 = (1 << 64) - 1
-_RUN_LINES, _RUN_BYTES = 256, 1 << 20
+_SCAN = "tokenmill_core.readers.json_scan"
+_MIN_SCANNED_BYTES, _MAX_SCANNED_BYTES = 256 << 10, 1 << 31
+"""Loading the compiled scan takes longer than reading a small block without; its columns have offsets of 32 bits."""
 
 
 def read_jsonl(piece: Piece, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
@@ -41,27 +39,10 @@ def read_jsonl(piece: Piece, options: ReadOptions, account: Account) -> Iterator
         InputError: unreadable file, a `.json` file that is one array, no object of a whole file has the text field, or
             `strict`.
     """
-    reject = Rejecter(piece, options, account)
-    fields = _Fields(options, account)
-    builder = BatchBuilder(piece.name, options.carry)
-    for rows, lines, num_bytes in _runs(_object_lines(piece, account)):
-        plain = fields.of_plain(lines) if builder.fits(num_bytes, len(lines)) else None
-        if plain:
-            builder.extend(*plain, rows, num_bytes)
-            continue
-        for row, line in zip(rows, lines, strict=True):
-            try:
-                id, text, carried = fields.of(line)
-            except _BadLineError as bad:
-                reject(row, bad.reason, line)
-                continue
-            # Text never takes more bytes in UTF-8 than its line does in JSON, so the line's length serves as its bound.
-            if not builder.has_room(len(line)):
-                yield from builder.take()
-            builder.add(id=id, text=text, row=row, num_bytes=len(line), carried=carried)
-    yield from builder.take()
+    blocks = _Blocks(piece, options, account)
+    yield from gather(blocks.documents())
     if piece.byte_range is None:
-        fields.refuse_if_never_seen(piece)
+        blocks.fields.refuse_if_never_seen(piece)
 
 
 def check_text_field(piece: Piece, options: ReadOptions) -> None:
@@ -73,148 +54,88 @@ def check_text_field(piece: Piece, options: ReadOptions) -> None:
         InputError: as `read_jsonl`, but for `strict`.
     """
     account = Account()
-    fields = _Fields(options, account)
-    for _, line in _object_lines(piece, account):
-        with suppress(_BadLineError):
+    fields = Fields(options, account)
+    lines = numbered_lines(piece, account)
+    first = next(lines, None)
+    if first is None:
+        return
+    _refuse_array(first[1], piece)
+    for _, line in chain((first,), lines):
+        with suppress(BadLineError):
             fields.of(line)
         if fields.text_seen:
             return
     fields.refuse_if_never_seen(piece)
 
 
-def _object_lines(piece: Piece, account: Account) -> Iterator[tuple[int, bytes]]:
-    lines = numbered_lines(piece, account)
-    first = next(lines, None)
-    if first is None:
-        return iter(())
-    if piece.first_row == 1:
-        _refuse_array(first[1], piece)
-    return chain((first,), lines)
+class _Blocks:
+    """The documents of a piece, a block of lines at a time."""
 
+    def __init__(self, piece: Piece, options: ReadOptions, account: Account) -> None:
+        self.fields = Fields(options, account)
+        self._piece, self._options, self._account = piece, options, account
+        self._names = (options.text_field, options.id_field, *options.carry)
+        self._reject = Rejecter(piece, options, account)
+        self._clean = LineCleaner(piece, account, end=b"\r", blank="blank_lines")
+        self._row = piece.first_row
 
-def _runs(numbered: Iterable[tuple[int, bytes]]) -> Iterator[tuple[list[int], list[bytes], int]]:
-    """(rows, lines, bytes of these) of neighbours, few enough to be held twice."""
-    rows: list[int] = []
-    lines: list[bytes] = []
-    num_bytes = 0
-    for row, line in numbered:
-        rows.append(row)
-        lines.append(line)
-        num_bytes += len(line)
-        if num_bytes >= _RUN_BYTES or len(lines) == _RUN_LINES:
-            yield rows, lines, num_bytes
-            rows, lines, num_bytes = [], [], 0
-    if lines:
-        yield rows, lines, num_bytes
+    def documents(self) -> Iterator[Sized]:
+        """The documents of each block."""
+        for block in line_blocks(read_chunks(self._piece.url, self._account, self._piece.byte_range)):
+            if self._can_scan(block):
+                yield from self._scanned(block)
+            else:
+                lines = block.lines()
+                yield from self._one_by_one(enumerate(lines, self._row))
+                self._row += len(lines)
 
+    def _can_scan(self, block: LineBlock) -> bool:
+        # Nothing but the first line that is not blank may say things about the file, and it is not scanned.
+        if not self._clean.begun or len(set(self._names)) < len(self._names):
+            return False
+        num_bytes = len(block.data)
+        return num_bytes < _MAX_SCANNED_BYTES and (num_bytes >= _MIN_SCANNED_BYTES or _SCAN in sys.modules)
 
-class _BadLineError(Exception):
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
+    def _scanned(self, block: LineBlock) -> Iterator[Sized]:
+        from tokenmill_core.readers.json_scan import scan  # imports numba
 
+        found = scan(block, self._names)
+        parts = []
+        if len(found.plain):
+            self.fields.text_seen = True
+            text, id, *carried = found.columns
+            others = dict(zip(self._options.carry, carried, strict=True))
+            rows = pa.array(found.plain[:, 0] + self._row)
+            batch = make_batch(ids=id, texts=text, file=self._piece.name, rows=rows, carried=others)
+            parts.append(Sized(batch, found.plain[:, 1]))
+        parts += self._one_by_one((self._row + line, block.data[i:end]) for line, i, end in found.odd.tolist())
+        self._row += len(found.plain) + len(found.odd)
+        if parts:
+            yield by_row(parts)
 
-class _Fields:
-    """Takes id, text and carried fields out of objects, and remembers which keys it met before any text field."""
-
-    def __init__(self, options: ReadOptions, account: Account) -> None:
-        self._options = options
-        self._account = account
-        self.text_seen = False
-        """Whether an object had the text field."""
-        self._any_object = False
-        self._keys: dict[str, None] = {}
-
-    def of(self, line: bytes) -> tuple[str | None, str, list[str | None] | None]:
-        """(id, text, carried) of a line that holds a document."""
-        value, lenient = _parse(line)
-        if not isinstance(value, dict):
-            raise _BadLineError("not_an_object")
-        self._any_object = True
-        text = self._text(value)
-        carried = self._carried(value, line, lenient) if self._options.carry else None
-        return self._id(value, line, lenient), repair(text, self._account, surrogates=lenient), carried
-
-    def of_plain(self, lines: Sequence[bytes]) -> tuple[list[str | None], list[str]] | None:
-        """(ids, texts) of lines of which each holds a document as it is; none where `of` has to look at one."""
-        if self._options.carry:
-            return None
-        try:
-            values = list(map(orjson.loads, lines))
-            texts = [value[self._options.text_field] for value in values]
-        except (orjson.JSONDecodeError, KeyError, TypeError):
-            return None
-        if not all(type(text) is str and text and not text.isspace() and "\0" not in text for text in texts):
-            return None
-        ids = [value.get(self._options.id_field) for value in values]
-        if not all(id is None or type(id) is int or (type(id) is str and "\0" not in id) for id in ids):
-            return None
-        self.text_seen = self._any_object = True
-        return [id if id is None else str(id) for id in ids], texts
-
-    def _text(self, value: dict[str, Any]) -> str:
-        name = self._options.text_field
-        if name not in value:
-            if not self.text_seen and len(self._keys) < _MAX_KEYS_SHOWN:
-                self._keys.update(dict.fromkeys(value))
-            raise _BadLineError("missing_text")
-        self.text_seen = True
-        text = value[name]
-        if type(text) is str:
-            if not text or text.isspace():
-                raise _BadLineError("blank_text" if text else "empty_text")
-            return text
-        raise _BadLineError("null_text" if text is None else "non_string_text")
-
-    def _id(self, value: dict[str, Any], line: bytes, lenient: bool) -> str | None:
-        id = value.get(self._options.id_field)
-        if type(id) is float:
-            id = _exact(id, self._options.id_field, line)
-        if type(id) is str:
-            return repair(id, self._account, surrogates=lenient)
-        return str(id) if type(id) is int else None
-
-    def _carried(self, value: dict[str, Any], line: bytes, lenient: bool) -> list[str | None]:
-        fields = (_exact(value.get(name), name, line) for name in self._options.carry)
-        return [carried_text(field, self._account, surrogates=lenient) for field in fields]
-
-    def refuse_if_never_seen(self, piece: Piece) -> None:
-        """Raise if the file held objects and none had the text field: the setting is wrong, not the rows."""
-        if self.text_seen or not self._any_object:
-            return
-        keys = ", ".join(repr(key) for key in list(self._keys)[:_MAX_KEYS_SHOWN]) or "none"
-        raise InputError(
-            f"{piece.url}: no object has the text field {self._options.text_field!r}; "
-            f"the keys seen are {keys}: "
-            "name the one to read with --text-field, or leave the file out by a glob or --format"
-        )
-
-
-def _exact(field: Any, name: str, line: bytes) -> Any:
-    """The field `name` of a line. orjson reads an integer past 64 bits as a float; two such ids must not become one."""
-    if type(field) is float and not -_MAX_UINT64 < 2 * field < 2 * _MAX_UINT64:
-        return _parse_leniently(line)[name]
-    return field
-
-
-def _parse(line: bytes) -> tuple[Any, bool]:
-    """(value, whether it was parsed leniently, so that its strings may hold halves of surrogate pairs)."""
-    try:
-        return orjson.loads(line), False
-    except orjson.JSONDecodeError:
-        return _parse_leniently(line), True
-
-
-def _parse_leniently(line: bytes) -> Any:
-    """What orjson refuses and people write all the same: NaN, Infinity, and escapes of half a surrogate pair."""
-    try:
-        return json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise _BadLineError("invalid_utf8") from None
-    except (ValueError, RecursionError):
-        raise _BadLineError("invalid_json") from None
+    def _one_by_one(self, numbered: Iterable[tuple[int, bytes]]) -> Iterator[Sized]:
+        builder = BatchBuilder(self._piece.name, self._options.carry)
+        sizes = []
+        for row, raw in numbered:
+            begun = self._clean.begun
+            line = self._clean(raw)
+            if line is None:
+                continue
+            if not begun:
+                _refuse_array(line, self._piece)
+            try:
+                id, text, carried = self.fields.of(line)
+            except BadLineError as bad:
+                self._reject(row, bad.reason, line)
+                continue
+            # Text never takes more bytes in UTF-8 than its line does in JSON, so the line's length serves as its bound.
+            builder.add(id=id, text=text, row=row, num_bytes=len(line), carried=carried)
+            sizes.append(len(line))
+        for batch in builder.take():
+            yield Sized(batch, np.array(sizes, np.int64))
 
 
 def _refuse_array(first_line: bytes, piece: Piece) -> None:
     """Raise if the file is one array, where counting every line as bad would hide the one true reason."""
-    if split_name(piece.url)[1] == ".json" and first_line.lstrip().startswith(b"["):
+    if piece.first_row == 1 and split_name(piece.url)[1] == ".json" and first_line.lstrip().startswith(b"["):
         raise InputError(f"{piece.url} holds one JSON array, not one object a line; convert it (jq -c '.[]')")

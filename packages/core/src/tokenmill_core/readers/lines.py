@@ -68,18 +68,37 @@ def refuse_other_encodings(first_line: bytes, url: str) -> None:
             raise InputError(f"{url} is {name}; convert it to UTF-8 (iconv -f {name} -t UTF-8)")
 
 
+class LineCleaner:
+    """Takes off lines, or other parts of a piece, what does not belong to them; blank ones it notes and leaves out."""
+
+    def __init__(self, piece: Piece, account: Account, *, end: bytes, blank: str) -> None:
+        self._piece, self._account, self._end, self._blank = piece, account, end, blank
+        self.begun = piece.first_row > 1
+        """Whether a line of the file was seen that is not blank."""
+
+    def __call__(self, line: bytes) -> bytes | None:
+        """`line` without the end it may have left and byte order marks; none if it is blank.
+
+        Raises:
+            InputError: the file is in UTF-16 or UTF-32.
+        """
+        line = line.removesuffix(self._end)
+        if line.startswith(BOM):
+            line = without_marks(line, self._account)
+        if not line or line.isspace():
+            self._account.note(self._blank)
+            return None
+        if not self.begun:
+            refuse_other_encodings(line, self._piece.url)
+            self.begun = True
+        return line
+
+
 def _numbered(
     parts: Iterable[bytes], piece: Piece, account: Account, *, end: bytes, blank: str
 ) -> Iterator[tuple[int, bytes]]:
-    looked = piece.first_row > 1
+    clean = LineCleaner(piece, account, end=end, blank=blank)
     for row, part in enumerate(parts, piece.first_row):
-        part = part.removesuffix(end)
-        if part.startswith(BOM):
-            part = without_marks(part, account)
-        if not part or part.isspace():
-            account.note(blank)
-            continue
-        if not looked:
-            refuse_other_encodings(part, piece.url)
-            looked = True
-        yield row, part
+        line = clean(part)
+        if line is not None:
+            yield row, line
