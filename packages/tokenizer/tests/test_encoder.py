@@ -255,7 +255,7 @@ def test_where_it_cannot_be_the_reference_is(
         encoder = Encoder(path)
     assert encoder.engine.startswith("tokenizers ")
     assert f"{path}: encoding with tokenizers" in caplog.text
-    assert 'normalizer: {"type":"Lowercase"}' in caplog.text
+    assert "it changes texts first (normalizer Lowercase)" in caplog.text
     assert Decoder(path).decode(encode(encoder, "ABC")) == "abc"
     with pytest.raises(InputError, match=r"Lowercase.*; use --engine auto or tokenizers"):
         Encoder(path, FAST)

@@ -158,6 +158,8 @@ def _cut(pattern: str, behavior: str = "isolated") -> Any:
         (_with("pre_tokenizer", _cut(r"[$]|x$")), r"pattern: '\$' in .* means one thing to tokenizers"),
         (_with("pre_tokenizer", _cut(r"[\w']+|\s+")), r"pattern: '\\\\w' in .* means one thing to tokenizers"),
         (_with("pre_tokenizer", _cut(r"[[:alpha:]]+")), r"pattern: '\[:alpha:\]' in .* means one thing"),
+        (_with("pre_tokenizer", _cut("x*")), r"pattern: 'x\*' matches where there is nothing.*; use \+ for \*"),
+        (_with("pre_tokenizer", _cut("x|(?=y)|")), "matches where there is nothing"),
         (_with_added(AddedToken("<x>", special=False)), "'<x>' is an added token that is not special"),
         (_with_added(AddedToken("<|pad|>2", special=True)), r"'<\|pad\|>2' begins with another, '<\|pad\|>'"),
         (_with_added(AddedToken("<x>", special=True, lstrip=True)), "'<x>' has lstrip"),

@@ -87,3 +87,11 @@ def test_a_dataset_of_another_kind_or_a_changed_file_is_refused(train: Callable[
     (copy / "tokenizer.json").unlink()
     with pytest.raises(TokenmillError, match=r"tokenizer\.json: missing"):
         open_tokenizer(str(copy))
+
+
+def test_an_ordinary_word_cannot_end_documents(tmp_path: Path) -> None:
+    path = foreign(tmp_path / "x.json", ["a", "b"], ["<pad>", "<stop>"])
+    with pytest.raises(InputError, match=r"'a' is an ordinary word .* special tokens: '<pad>', '<stop>'"):
+        open_tokenizer(str(path), "a")
+    with pytest.raises(InputError, match=r"no token '<end>' .* special tokens: '<pad>', '<stop>'"):
+        open_tokenizer(str(path), "<end>")

@@ -141,3 +141,13 @@ def test_one_name_or_one_file_twice_is_refused(sources: list[str], tmp_path: Pat
         find_sources([sources[0], sources[0]], None)
     with pytest.raises(InputError, match="sources 'copy' and 'web' read the same data"):
         train([sources[0], f"copy={path}"], tmp_path / "a")
+
+
+def test_a_source_smaller_than_its_share_is_named(
+    sources: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    weighted = [f"{source}:0.5" for source in sources]
+    size = (tmp_path / "code.jsonl").stat().st_size
+    manifest = train(weighted, tmp_path / "a", sample_bytes=4 * size)
+    code = {row.source: row for row in manifest.compression}["code"]
+    assert f"source 'code' has {code.bytes:,} of the {2 * size:,} bytes of its share" in caplog.text

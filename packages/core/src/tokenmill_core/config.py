@@ -95,7 +95,7 @@ def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
             lines.append(f"{path}: this setting is required")
         else:
             value = "" if isinstance(item["input"], dict | list) else f" (got {item['input']!r})"
-            lines.append(f"{path or 'settings'}: {item['msg'].removeprefix('Value error, ')}{value}")
+            lines.append(f"{path}: {item['msg']}{value}".removeprefix(": ").replace("Value error, ", "", 1))
     return lines
 
 

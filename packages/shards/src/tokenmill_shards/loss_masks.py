@@ -9,7 +9,7 @@ Reasons: `missing_loss_mask` (null), `invalid_loss_mask` (anything else than the
 0 ≤ start ≤ end ≤ characters of the text).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
+from tokenmill_core.manifest import LedgerRow
 from tokenmill_shards.compiled import compiled
 from tokenmill_shards.rejections import Rejecter
 from tokenmill_tokenizer.decode import token_bytes
@@ -174,6 +175,21 @@ def refuse_inexact(url: str) -> None:
         raise InputError(
             f"{url}: this tokenizer {problem}, so which bytes of the text a token stands for is not known; "
             "use a byte-level BPE without a normalizer, or leave out --loss-mask"
+        )
+
+
+def refuse_unusable(column: str, num_kept: int, ledger: Iterable[LedgerRow]) -> None:
+    """Raise where nothing was kept, and documents were dropped for their masks: the wrong column, most likely.
+
+    Raises:
+        InputError: as said.
+    """
+    dropped = {row.reason: row.documents for row in ledger if row.reason.endswith("_loss_mask")}
+    if not num_kept and dropped:
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
+        raise InputError(
+            f"--loss-mask {column}: no document has one that can be used ({counts}); a mask is [[start, end], ...] in "
+            "characters of the text, or true or false"
         )
 
 

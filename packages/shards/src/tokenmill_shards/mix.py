@@ -5,6 +5,7 @@ the proportions, a higher temperature evens them out. Shares are kept as integer
 they are the same on every machine.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from tokenmill_core.manifest import (
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.named_sources import NamedSource, parse_source, refuse_repeated_names, refuse_some_weights
 from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work
+
+_LOG = logging.getLogger("tokenmill")
 
 DENOMINATOR = 1 << 40
 """Shares are multiples of 2⁻⁴⁰: 9e-13."""
@@ -160,6 +163,9 @@ def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStag
     loaded = [load_manifest(source.path, TokensManifest) for source in sources]
     _refuse_same_dataset(names, loaded)
     refuse_mismatch(names, loaded)
+    for source, item in zip(sources, loaded, strict=True):
+        if item.manifest.loss_mask:
+            _LOG.warning("source %r: has loss masks, which training does not use: every token counts", source.name)
     weights = solve_weights(sizes_of(sources, [m.manifest.counts.tokens for m in loaded]), config.temperature)
     solved = SolvedMixConfig(**config.model_dump(), weights=dict(zip(names, weights, strict=True)))
     return MixStage(config=solved, inputs=Inputs(manifests=tuple(loaded)), dataset_name=name or "+".join(names))

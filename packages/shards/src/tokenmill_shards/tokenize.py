@@ -38,7 +38,7 @@ from tokenmill_core.storage import copy_file
 from tokenmill_shards.boundaries import Boundaries, special_ids
 from tokenmill_shards.columns import count_filled, refuse_empty
 from tokenmill_shards.encoded import BatchEncoder
-from tokenmill_shards.loss_masks import LossMasks, refuse_inexact
+from tokenmill_shards.loss_masks import LossMasks, refuse_inexact, refuse_unusable
 from tokenmill_shards.mmididx import dtype_for
 from tokenmill_shards.rejections import Rejecter
 from tokenmill_shards.shard_files import ShardForm, ShardSeries
@@ -77,7 +77,12 @@ class TokenizeConfig(Frozen):
     reader: ReadOptions = ReadOptions()
 
     @model_validator(mode="after")
-    def _beginning_where_it_is_used(self) -> Self:
+    def _ends_where_they_are_used(self) -> Self:
+        if self.end_of_document is not None and not self.append_end_of_document:
+            raise ValueError(
+                f"end_of_document is {self.end_of_document!r}, but append_end_of_document is false: "
+                "set it to true to close documents"
+            )
         if self.beginning_of_document is not None and not self.prepend_beginning_of_document:
             raise ValueError(
                 f"beginning_of_document is {self.beginning_of_document!r}, but prepend_beginning_of_document is false: "
@@ -177,10 +182,12 @@ class TokenizeStage(Stage):
         """The tokens manifest.
 
         Raises:
-            InputError: no document has a loss mask.
+            InputError: no document has a loss mask that can be used.
         """
         reports = work.reports(ENCODE)
         refuse_empty((report.extra["filled"] for report in reports), self.config.loss_mask)
+        if self.config.loss_mask:
+            refuse_unusable(self.config.loss_mask, common["counts"].documents, common["ledger"])
         engines = {shard: report.extra["engine"] for report in reports for shard in shards_among(report.files)}
         dtype: Literal["uint16", "int32"] = "uint16" if dtype_for(self.tokenizer.vocab_size) == np.uint16 else "int32"
         return TokensManifest(

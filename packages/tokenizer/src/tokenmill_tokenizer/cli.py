@@ -70,6 +70,8 @@ def train_tokenizer(
       prep train-tokenizer web=data/web:0.7 code=data/code:0.3 --sample-bytes 10GB --vocab-size 64000 \\
           --split o200k --chat chatml --reserved 64 --out data/tokenizer
     """
+    if pattern is not None and split is not None:
+        raise click.UsageError("--pattern stands in place of --split: give one of them")
     flat = {
         "vocab_size": vocab_size,
         "split": split,

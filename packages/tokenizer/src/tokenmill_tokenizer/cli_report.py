@@ -9,6 +9,7 @@ from tokenmill_core.cli.options import json_option, nest, reader_options, wide_c
 from tokenmill_core.config import validate_config
 from tokenmill_core.errors import ConfigError, ExitCode
 from tokenmill_core.readers import ReadOptions
+from tokenmill_core.sizes import parse_bytes
 
 
 @click.command("tokenizer-report")
@@ -18,10 +19,10 @@ from tokenmill_core.readers import ReadOptions
 @click.option("--by", metavar="COLUMN", help="Break every source down by this field, such as a language.")
 @click.option(
     "--sample-bytes",
-    type=click.IntRange(min=0),
-    default=64 << 20,
+    metavar="SIZE",
+    default="64MiB",
     show_default=True,
-    help="Bytes of text to measure of each INPUT, chosen by a hash of the text and held in memory; 0: all, streamed.",
+    help="Text to measure of each INPUT, chosen by a hash of the text and held in memory; 0: all, streamed.",
 )
 @click.option("--html", metavar="FILE", help="Write the report as a page, with plots.")
 @click.option("--strict-round-trip", is_flag=True, help="Exit with 3 if a document differs once decoded.")
@@ -32,7 +33,7 @@ def tokenizer_report(
     inputs: tuple[str, ...],
     against: tuple[str, ...],
     by: str | None,
-    sample_bytes: int,
+    sample_bytes: str,
     html: str | None,
     strict_round_trip: bool,
     as_json: bool,
@@ -57,7 +58,8 @@ def tokenizer_report(
         _check_page(html)
     settings = nest({}, options).get("reader", {})
     reader = validate_config(ReadOptions, settings, "reader options")
-    report = build_report([tokenizer, *against], inputs, reader, by=by, sample_bytes=sample_bytes)
+    size = 0 if sample_bytes == "0" else parse_bytes(sample_bytes, "--sample-bytes")
+    report = build_report([tokenizer, *against], inputs, reader, by=by, sample_bytes=size)
     if html is not None:
         from tokenmill_tokenizer.report.page import make_page
 

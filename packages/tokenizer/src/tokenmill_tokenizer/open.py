@@ -15,6 +15,8 @@ from tokenmill_core.manifest_io import is_manifest, load_manifest, verify_files
 from tokenmill_core.readers import Format
 from tokenmill_core.stage import Inputs
 
+MOST_SHOWN = 8
+"""How many special tokens a message lists."""
 USUAL_END_TOKENS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>")
 """What ends a document in a `tokenizer.json` that does not come with a manifest, the first that it has."""
 
@@ -78,10 +80,9 @@ def _open_file(path: str, end_of_document: str | None) -> OpenedTokenizer:
 
 
 def _describe(url: str, inputs: Inputs, end_of_document: str | None) -> OpenedTokenizer:
-    vocabulary = load(url).get_vocab(with_added_tokens=True)
-    if end_of_document is not None and end_of_document not in vocabulary:
-        raise InputError(f"{url}: no token {end_of_document!r} to end a document with; name one that it has")
-    end_id = None if end_of_document is None else vocabulary[end_of_document]
+    tokenizer = load(url)
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    end_id = None if end_of_document is None else _end_id(url, tokenizer, end_of_document, vocabulary)
     # Ids can have gaps, so the highest one counts, not their number.
     size = max(vocabulary.values(), default=-1) + 1
     return OpenedTokenizer(
@@ -98,9 +99,33 @@ def _describe(url: str, inputs: Inputs, end_of_document: str | None) -> OpenedTo
     )
 
 
+def _end_id(url: str, tokenizer: Any, token: str, vocabulary: Mapping[str, int]) -> int:
+    if token not in vocabulary:
+        raise InputError(f"{url}: no token {token!r} to end a document with; {special_tokens_of(tokenizer)}")
+    tokenizer.encode_special_tokens = True
+    if tokenizer.encode(token, add_special_tokens=False).ids == [vocabulary[token]]:
+        raise InputError(
+            f"{url}: {token!r} is an ordinary word to this tokenizer, so an end of document could not be told from "
+            f"text; {special_tokens_of(tokenizer)}"
+        )
+    return vocabulary[token]
+
+
+def special_tokens_of(tokenizer: Any) -> str:
+    """The end of a message about a token that is none: which ones there are."""
+    names = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+    if not names:
+        return "it has no special tokens: train or import one that has"
+    shown = ", ".join(map(repr, names[:MOST_SHOWN])) + (" and more" if len(names) > MOST_SHOWN else "")
+    return f"name one of its special tokens: {shown}"
+
+
 def load(url: str) -> Any:
     """The `tokenizers.Tokenizer` at `url`."""
     try:
         return Tokenizer.from_buffer(storage.read_bytes(url))
     except Exception as error:  # the library raises bare Exception
-        raise InputError(f"{os.fspath(url)}: not a tokenizer.json in the Hugging Face format: {error}") from error
+        raise InputError(
+            f"{os.fspath(url)}: not a tokenizer.json in the Hugging Face format: {error}; tiktoken ranks and "
+            "SentencePiece models become one by prep import-tokenizer"
+        ) from error

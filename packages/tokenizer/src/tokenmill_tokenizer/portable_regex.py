@@ -5,6 +5,9 @@ Properties such as `\\p{L}`, `\\s` and `\\d` hold for the same characters in bot
 
 import re
 
+from tokenizers import Regex
+from tokenizers.normalizers import Replace
+
 from tokenmill_core.errors import InputError
 
 _WORDS = r"write [\p{L}\p{M}\p{Nd}\p{Pc}] for word characters"
@@ -22,6 +25,9 @@ _OUTSIDE_SETS = {
 
 def check_portable(pattern: str) -> None:
     """Refuse what the two read differently or one of them does not know: `InputError` with how to say it instead."""
+    # One character is matched or it is not; anything else comes of a match beside it.
+    if Replace(Regex(pattern), "x").normalize_str("\ue000") not in ("x", "\ue000"):
+        raise InputError(f"pattern: {pattern!r} matches where there is nothing, which tiktoken cannot use; use + for *")
     # An escaped backslash escapes nothing.
     whole = pattern.replace(r"\\", "")
     outside = re.sub(r"\[\^?\]?[^\]]*\]", "", re.sub(r"\\.", "", whole))

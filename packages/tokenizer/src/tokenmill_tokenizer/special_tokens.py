@@ -17,7 +17,8 @@ class ChatFormat(StrEnum):
     CHATML = "chatml"
     """`<|im_start|>role`, a line end, the turn, `<|im_end|>`."""
     LLAMA3 = "llama3"
-    """`<|start_header_id|>role<|end_header_id|>`, a blank line, the turn, `<|eot_id|>`."""
+    """The beginning token, if there is one; `<|start_header_id|>role<|end_header_id|>`, a blank line, the turn without
+    white space around it, `<|eot_id|>`."""
 
 
 CHAT_TOKENS = {
@@ -32,8 +33,10 @@ CHAT_TEMPLATES = {
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     ),
     ChatFormat.LLAMA3: (
+        "{{ bos_token or '' }}"
         "{% for message in messages %}"
-        "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] + '<|eot_id|>' }}"
+        "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"
+        "{{ message['content'] | trim + '<|eot_id|>' }}"
         "{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
     ),

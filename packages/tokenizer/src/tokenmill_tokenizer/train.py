@@ -33,7 +33,7 @@ from tokenmill_tokenizer.train_config import Trainer, TrainTokenizerConfig, Weig
 from tokenmill_tokenizer.training import WordCounter
 from tokenmill_tokenizer.training.reference import ReferenceTrainer
 from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, threshold
-from tokenmill_tokenizer.training.sources import TrainingSource, budgets, find_sources, join_inputs
+from tokenmill_tokenizer.training.sources import TrainingSource, budgets, find_sources, join_inputs, share_out
 
 _LOG = logging.getLogger("tokenmill")
 
@@ -104,6 +104,7 @@ class TrainTokenizerStage(Stage):
         sizes = {name: int(in_each.sum()) for name, in_each in in_bucket.items()}
         wanted = budgets(sizes, {source.name: source.weight for source in self.sources}, self.config.sample_bytes)
         below = [threshold(in_each, wanted[name]) for name, in_each in in_bucket.items()]
+        self._warn_of_shares(sizes, wanted)
         for (name, in_each), first in zip(in_bucket.items(), below, strict=True):
             if not in_each[:first].any():
                 raise InputError(
@@ -111,6 +112,12 @@ class TrainTokenizerStage(Stage):
                     f"{wanted[name]:,} bytes; raise --sample-bytes or its weight, or leave it out"
                 )
         return below
+
+    def _warn_of_shares(self, sizes: dict[str, int], wanted: dict[str, int]) -> None:
+        shares = share_out(sizes, {source.name: source.weight for source in self.sources}, self.config.sample_bytes)
+        for name, share in shares.items():
+            if wanted[name] < share:
+                _LOG.warning("source %r has %s of the %s bytes of its share", name, f"{sizes[name]:,}", f"{share:,}")
 
     def count(self, task: Task, work: Work) -> Report:
         """Count the pieces of a task's documents."""

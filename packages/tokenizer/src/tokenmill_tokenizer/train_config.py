@@ -55,14 +55,19 @@ class TrainTokenizerConfig(SpecialTokens, SplitRule):
             )
         return self
 
+    def _way_out(self, token: str) -> str:
+        cut = f"<|{token.strip('<|>') or 'name'}|>"
+        if is_mergeable(cut, self.rule):
+            return "let the pattern cut words from signs"
+        return f"use one that is cut, such as {cut}"
+
     @model_validator(mode="after")
     def _specials_are_no_text(self) -> "TrainTokenizerConfig":
         for token in self.specials():
             if is_mergeable(token, self.rule):
                 raise ValueError(
                     f"special token {token!r} is one piece to the {self.pattern or self.split} split, so the same word "
-                    "in a text could not be told from it; use one that is cut, such as "
-                    f"<|{token.strip('<|>') or 'name'}|>"
+                    f"in a text could not be told from it; {self._way_out(token)}"
                 )
         return self
 

@@ -74,11 +74,20 @@ def write_layout(
     weights = folder / "model.safetensors"
     save_file(hf_state(model), weights, metadata={"format": "pt"})
     weights.chmod(0o644)  # safetensors leaves it to its owner alone, unlike every other file
-    _write_json(folder / "config.json", hf_config(model.config, max_positions, end_id))
-    _write_json(folder / "generation_config.json", {"bos_token_id": None, "eos_token_id": end_id})
-    tokenizer.save(str(folder / "tokenizer.json"))
     settings = tokenizer_settings or _plain_settings(tokenizer, end_id)
+    roles = {
+        "bos_token_id": _id_of(tokenizer, settings.get("bos_token")),
+        "eos_token_id": end_id,
+        "pad_token_id": _id_of(tokenizer, settings.get("pad_token")),
+    }
+    _write_json(folder / "config.json", {**hf_config(model.config, max_positions, end_id), **roles})
+    _write_json(folder / "generation_config.json", roles)
+    tokenizer.save(str(folder / "tokenizer.json"))
     _write_json(folder / TOKENIZER_CONFIG_NAME, {**settings, "model_max_length": max_positions})
+
+
+def _id_of(tokenizer: Tokenizer, token: str | None) -> int | None:
+    return None if token is None else tokenizer.token_to_id(token)
 
 
 def _plain_settings(tokenizer: Tokenizer, end_id: int | None) -> dict[str, Any]:

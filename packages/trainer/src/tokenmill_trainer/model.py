@@ -27,7 +27,7 @@ class ModelConfig(Frozen):
     preset: str | None = None
     """Name of a published shape that fills in what is not given here; see `presets.py`."""
     vocab_size: int | None = Field(default=None, gt=0)
-    """Rows of the embedding; none: as many ids as the mixture's tokenizer has."""
+    """Rows of the embedding; none: the `padded_vocab_size` of the mixture's tokenizer."""
     hidden_size: int = Field(default=256, gt=0)
     """Width of the residual stream."""
     intermediate_size: int = Field(default=704, gt=0)

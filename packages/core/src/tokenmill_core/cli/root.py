@@ -91,6 +91,12 @@ def _exit_code(command: click.Command, name: str, when_stopped: str) -> int:
     except TokenmillError as error:
         click.echo(f"Error: {error}", err=True)
         return error.exit_code
+    except SystemError as error:
+        # What comes of Ctrl-C as compiled code is being called.
+        if not isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
+            raise
+        click.echo(when_stopped, err=True)
+        return ExitCode.STOPPED
     except OSError as error:
         return _after_os_error(error)
     return result if isinstance(result, int) else ExitCode.DONE

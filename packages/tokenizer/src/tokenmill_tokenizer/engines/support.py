@@ -69,13 +69,16 @@ def _problems_of_steps(parsed: JSON) -> Iterator[str]:
     normalizer, cut = parsed.get("normalizer"), parsed.get("pre_tokenizer")
     if parsed["model"].get("byte_fallback"):
         if not _is_sentencepiece(normalizer, cut):
-            yield f"normalizer and pre_tokenizer: {_short(normalizer)}, {_short(cut)}"
+            yield (
+                "how it spells spaces is none of the known ways "
+                f"(normalizer {_kind(normalizer)}, pre_tokenizer {_kind(cut)})"
+            )
         return
     # NFC too: the two follow Unicode of different years, and differ in characters that came between.
     if not _is_nothing(normalizer):
-        yield f"normalizer: {_short(normalizer)}"
+        yield f"it changes texts first (normalizer {_kind(normalizer)})"
     if not _is_byte_level(cut):
-        yield f"pre_tokenizer: {_short(cut)} is no split by a regular expression and then into bytes"
+        yield f"pre_tokenizer {_kind(cut)} is no split by a regular expression and then into bytes"
 
 
 def _is_sentencepiece(normalizer: JSON | None, cut: JSON | None) -> bool:
@@ -152,6 +155,9 @@ def _covers_head(first: Sequence[str], second: Sequence[str]) -> bool:
     )
 
 
-def _short(step: JSON | None) -> str:
-    text = "none" if step is None else orjson.dumps(step).decode()
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def _kind(step: JSON | None) -> str:
+    """A step by the names of its parts."""
+    if step is None:
+        return "none"
+    parts = step.get("normalizers") or step.get("pretokenizers")
+    return " + ".join(map(_kind, parts)) if parts else str(step["type"])

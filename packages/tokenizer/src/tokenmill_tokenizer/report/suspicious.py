@@ -3,7 +3,7 @@
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -124,11 +124,18 @@ class Check:
 
 
 def _unreachable(context: Context) -> Found:
-    return {index: parts for index, parts in context.unreached.items() if not context.vocabulary.partial[index]}
+    return {index: parts for index, parts in _never_met(context) if not context.vocabulary.partial[index]}
 
 
 def _unreachable_parts(context: Context) -> Found:
-    return {index: parts for index, parts in context.unreached.items() if context.vocabulary.partial[index]}
+    return {index: parts for index, parts in _never_met(context) if context.vocabulary.partial[index]}
+
+
+def _never_met(context: Context) -> Iterator[tuple[int, str]]:
+    """Of the unreached ones those that the sample, if there is one, does not have either."""
+    for index, parts in context.unreached.items():
+        if context.usage is None or not context.usage.counts[index]:
+            yield index, parts
 
 
 def _never_used(context: Context) -> Found:
@@ -212,7 +219,7 @@ CHECKS = (
     ),
     Check(
         "unreachable",
-        "no text was found that gives this id: neither the token's own nor that with something around it",
+        "no text was found to give this id: not the token's own, alone or with something around it, nor any measured",
         _unreachable,
     ),
     Check(

@@ -68,7 +68,18 @@ def join_inputs(sources: Sequence[TrainingSource]) -> Inputs:
 def budgets(
     sizes: Mapping[str, int], weights: Mapping[str, Decimal | None], sample_bytes: int | None
 ) -> dict[str, int]:
-    """Bytes of text to take of each source, at most all it has.
+    """Bytes of text to take of each source: its share, or all it has.
+
+    Errors: `InputError` for a source without text.
+    """
+    shares = share_out(sizes, weights, sample_bytes)
+    return {name: min(sizes[name], share) for name, share in shares.items()}
+
+
+def share_out(
+    sizes: Mapping[str, int], weights: Mapping[str, Decimal | None], sample_bytes: int | None
+) -> dict[str, int]:
+    """The share of each source in bytes of text.
 
     Without weights a source's share is its size. Without `sample_bytes` the sample is as large as the shares allow.
     Errors: `InputError` for a source without text.
@@ -81,4 +92,4 @@ def budgets(
     total = sum(shares.values())
     whole = min(sizes[name] / share for name, share in shares.items()) * total
     wanted = whole if sample_bytes is None else Fraction(sample_bytes)
-    return {name: min(sizes[name], int(wanted * share / total)) for name, share in shares.items()}
+    return {name: int(wanted * share / total) for name, share in shares.items()}
