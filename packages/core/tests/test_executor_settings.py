@@ -72,9 +72,10 @@ def test_without_slurm_its_executor_says_so(monkeypatch, tmp_path):
 
 def test_a_cluster_is_told_how_many_workers(with_ray):
     options = {"workers": None, "executor_config": None, "executor_set": ()}
-    assert isinstance(make_executor(options | {"executor": "local"}), LocalExecutor)
+    with make_executor(options | {"executor": "local"}) as executor:
+        assert isinstance(executor, LocalExecutor)
     with pytest.raises(ConfigError, match="--executor ray needs --workers N"):
-        make_executor(options | {"executor": "ray"})
+        make_executor(options | {"executor": "ray"}).__enter__()
 
 
 @pytest.mark.parametrize(("value", "text"), [("90", "90"), ("12:00:00", "12:00:00"), ('"7-0:0:0"', "7-0:0:0")])

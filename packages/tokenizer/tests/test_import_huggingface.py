@@ -4,7 +4,6 @@ import base64
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +14,8 @@ from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.manifest import TokenizerManifest
 from tokenmill_core.manifest_io import load_manifest
 from tokenmill_tokenizer.cli_import import import_tokenizer
+
+DEEP = f'{{"model": {"[" * 200_000}{"]" * 200_000}}}'
 
 
 def foreign(path: Path, *special: str | AddedToken) -> Path:
@@ -98,6 +99,7 @@ def test_a_tokenizer_without_special_tokens_has_no_roles(tmp_path: Path) -> None
         ("tokenizer_config.json", b'{"tokenizer_class": "X"}', "looks like transformers' settings of a tokenizer"),
         ("x.json", b'{"kind": "x", "n": 1}', "looks like JSON with the keys kind, n"),
         ("x.json", b'{"model": 1', r"begins like JSON and is none \(.*\); download it again"),
+        pytest.param("x.json", DEEP.encode(), r"x\.json: begins like JSON and is none \(.*recursion", id="deep"),
         ("x.json", b'{"model": {"type": "Odd"}}', "not a tokenizer.json that tokenizers can load"),
         ("x.model", b"version https://git-lfs.github.com/spec/v1\n", "looks like a pointer of Git LFS"),
         ("x.model", b"<!DOCTYPE html><p>Not found", "looks like a web page; download the file itself"),
@@ -144,6 +146,7 @@ def test_options_that_cannot_be_read_are_wrong_usage(tmp_path: Path) -> None:
     path = foreign(tmp_path / "x.json", "</s>")
     for options, message in (
         (["--special", "<|x|>"], "is not TOKEN=ID"),
+        (["--special", "<|x|>=" + "9" * 5000], "is not TOKEN=ID"),
         (["--special", "<|x|>=1", "--special", "<|x|>=2"], "is given twice"),
         (["--split", "gpt5"], "'gpt2', 'cl100k'"),
     ):
@@ -172,9 +175,53 @@ def _rank_line(byte: int) -> bytes:
 
 def test_settings_beside_that_are_damaged_are_refused(tmp_path: Path) -> None:
     folder = foreign(tmp_path / "x" / "tokenizer.json", "</s>").parent
-    damaged: dict[str, Any] = {"tokenizer_config.json": "{", "special_tokens_map.json": "[]"}
-    for name, content in damaged.items():
+    damaged = (("tokenizer_config.json", "{"), ("special_tokens_map.json", "[]"), ("tokenizer_config.json", DEEP))
+    for name, content in damaged:
         (folder / name).write_text(content)
         with pytest.raises(InputError, match=rf"{name}: not (JSON|a JSON object)"):
             run(folder, "--out", tmp_path / "out")
         (folder / name).unlink()
+    (folder / "chat_template.jinja").write_bytes("é".encode("latin-1"))
+    with pytest.raises(InputError, match=r"chat_template\.jinja: not UTF-8"):
+        run(folder, "--out", tmp_path / "out")
+
+
+def document(vocabulary: dict[str, int], added: dict[str, int]) -> str:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    tokens = [{"id": index, "content": token, **flags} for token, index in added.items()]
+    model = {"type": "BPE", "vocab": vocabulary, "merges": []}
+    return json.dumps({"version": "1.0", "added_tokens": tokens, "model": model})
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "added", "message"),
+    [
+        ({"a": 0, "b": 1 << 24}, {}, "x.json: token 'b' has the id 16777216; ids must be below 16777216"),
+        ({"a": 0, "b": 1 << 33}, {}, "token 'b' has the id 8589934592"),
+        ({"a": 0}, {"</s>": 4_000_000_000}, "token '</s>' has the id 4000000000; ids must be below 16777216"),
+        ({"a": 0}, {"</s>": 5}, "special token '</s>' has the id 5 in the file and 1 with tokenizers; write the id 1"),
+        ({"a": 0}, {"</s>": 0}, "special token '</s>' has the id 0 in the file and 1 with tokenizers; write the id 1"),
+    ],
+)
+def test_ids_that_cannot_be_are_refused(
+    vocabulary: dict[str, int], added: dict[str, int], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "x.json").write_text(document(vocabulary, added))
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "x.json", "--out", tmp_path / "out")
+
+
+def test_ids_with_gaps_that_the_model_has_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(document({"a": 0, "</s>": 9}, {"</s>": 9}))
+    manifest = run(tmp_path / "x.json", "--out", tmp_path / "out")
+    assert (manifest.special_tokens, manifest.vocab_size) == ({"</s>": 9}, 10)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [("utf-8-sig", "a byte order mark"), ("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("utf-16-be", "UTF-16")],
+)
+def test_other_encodings_are_named(encoding: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text(document({"a": 0}, {}), encoding)
+    with pytest.raises(InputError, match=rf"x\.json: .*{message}; save it as UTF-8 without byte order mark"):
+        run(tmp_path / "x.json", "--out", tmp_path / "out")

@@ -141,6 +141,12 @@ def _bytes(**more: int) -> dict[bytes, int]:
         ({"split": "gpt2", "special_tokens": {END: 400, "<|b|>": 400}}, None, "this id is that of '<|endoftext|>'"),
         ({"split": "gpt2", "special_tokens": {"A": 300}}, None, r"'A' = 300: this is the token of id 65 already"),
         ({"split": "gpt2", "special_tokens": {END: -1}}, None, "= -1: a token has characters, and its id is 0 or more"),
+        ({"split": "gpt2", "special_tokens": {END: 1 << 24}}, None, "has the id 16777216; ids must be below 16777216"),
+        (
+            {"split": "gpt2"},
+            lambda content: content + b"QUI= 4000000000\n",
+            "token 'AB' has the id 4000000000; ids must",
+        ),
         ({"split": "gpt2"}, lambda content: content[:63], "bytes have no token, such as 0x"),
         ({"split": "gpt2"}, lambda content: content + b"QUI= 65\n", "two tokens have the same rank"),
         (

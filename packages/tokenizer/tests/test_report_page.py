@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from click.testing import CliRunner, Result
-from tokenizers import Tokenizer, normalizers
+from tokenizers import Tokenizer, models, normalizers
 
 from tokenmill_core.errors import ConfigError, ExitCode
 from tokenmill_tokenizer.cli_report import tokenizer_report
@@ -77,6 +77,31 @@ def test_no_input(tokenizer: Any, tmp_path: Path) -> None:
     result = prep(tokenizer.path, "--html", tmp_path / "page.html")
     assert "Measures" not in result.stdout
     assert "<h2>Vocabulary</h2>" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("content", ["", '{"text": ""}\n{"text": " "}\n'])
+def test_an_input_without_text(content: str, tokenizer: Any, tmp_path: Path) -> None:
+    (tmp_path / "blank.jsonl").write_text(content)
+    prep(tokenizer.path, tmp_path / "blank.jsonl", "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 2
+    assert "Nothing to draw: no token occurs in what was measured." in page
+
+
+def test_an_empty_vocabulary(raw: Path, tmp_path: Path) -> None:
+    Tokenizer(models.BPE()).save(str(tmp_path / "empty.json"))
+    result = prep(tmp_path / "empty.json", raw, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<svg") == 1
+    assert "Nothing to draw: the vocabulary has no ordinary token." in page
+    assert "-1" not in re.sub(r"<style>.*?</style>|<svg.*?</svg>", "", page, flags=re.DOTALL)
+    assert result.return_value == ExitCode.DONE
+
+
+def test_an_empty_vocabulary_beside_another(tokenizer: Any, raw: Path, tmp_path: Path) -> None:
+    Tokenizer(models.BPE()).save(str(tmp_path / "empty.json"))
+    prep(tmp_path / "empty.json", raw, "--against", tokenizer.path, "--html", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().count("<svg") == 3
 
 
 class _Tags(HTMLParser):

@@ -15,8 +15,8 @@ from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import TokenizerManifest
 from tokenmill_tokenizer.train import STAGE
 from tokenmill_tokenizer.train_config import TrainTokenizerConfig
-from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, threshold
-from tokenmill_tokenizer.training.sources import budgets, find_sources
+from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, choose_buckets
+from tokenmill_tokenizer.training.sources import find_sources, share_out
 
 NO_WEIGHTS = {"a": None, "b": None}
 
@@ -31,9 +31,17 @@ def test_buckets_depend_on_text_and_seed_alone() -> None:
     assert abs(int((forwards < NUM_BUCKETS // 2).sum()) - 2000) < 160
 
 
-def test_a_threshold_keeps_within_the_budget() -> None:
+def test_buckets_are_taken_as_long_as_they_fit() -> None:
     sizes = np.array([5, 0, 7, 4])
-    assert [threshold(sizes, budget) for budget in (0, 4, 5, 11, 12, 15, 16, 99)] == [0, 0, 2, 2, 3, 3, 4, 4]
+    taken = {budget: choose_buckets(sizes, budget).tolist() for budget in (0, 4, 5, 11, 12, 16)}
+    assert taken == {
+        0: [False, True, False, False],
+        4: [False, True, False, True],
+        5: [True, True, False, False],
+        11: [True, True, False, True],
+        12: [True, True, True, False],
+        16: [True, True, True, True],
+    }
 
 
 @pytest.mark.parametrize(
@@ -41,19 +49,19 @@ def test_a_threshold_keeps_within_the_budget() -> None:
     [
         (NO_WEIGHTS, None, {"a": 300, "b": 100}),
         (NO_WEIGHTS, 200, {"a": 150, "b": 50}),
-        (NO_WEIGHTS, 4000, {"a": 300, "b": 100}),
+        (NO_WEIGHTS, 4000, {"a": 3000, "b": 1000}),
         ({"a": Decimal("0.5"), "b": Decimal("0.5")}, None, {"a": 100, "b": 100}),
         ({"a": Decimal("0.9"), "b": Decimal("0.1")}, 100, {"a": 90, "b": 10}),
-        ({"a": Decimal(1), "b": Decimal(3)}, 400, {"a": 100, "b": 100}),
+        ({"a": Decimal(1), "b": Decimal(3)}, 400, {"a": 100, "b": 300}),
     ],
 )
-def test_budgets(weights: dict[str, Decimal | None], sample_bytes: int | None, expected: dict[str, int]) -> None:
-    assert budgets({"a": 300, "b": 100}, weights, sample_bytes) == expected
+def test_shares(weights: dict[str, Decimal | None], sample_bytes: int | None, expected: dict[str, int]) -> None:
+    assert share_out({"a": 300, "b": 100}, weights, sample_bytes) == expected
 
 
 def test_a_source_without_text_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="source 'b' has no documents"):
-        budgets({"a": 300, "b": 0}, NO_WEIGHTS, 10)
+        share_out({"a": 300, "b": 0}, NO_WEIGHTS, 10)
 
 
 def write(folder: Path, name: str, texts: list[str]) -> Path:
@@ -150,4 +158,12 @@ def test_a_source_smaller_than_its_share_is_named(
     size = (tmp_path / "code.jsonl").stat().st_size
     manifest = train(weighted, tmp_path / "a", sample_bytes=4 * size)
     code = {row.source: row for row in manifest.compression}["code"]
-    assert f"source 'code' has {code.bytes:,} of the {2 * size:,} bytes of its share" in caplog.text
+    assert f"source 'code' gives {code.bytes:,} of the {2 * size:,} bytes of its share" in caplog.text
+
+
+def test_many_copies_of_one_document_do_not_end_a_sample(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, "copies", [*["one and the same document"] * 900, *(f"document number {n}" for n in range(300))]
+    )
+    manifest = train([str(path)], tmp_path / "out", sample_bytes=5000)
+    assert 4900 < manifest.counts.bytes <= 5000

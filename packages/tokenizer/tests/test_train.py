@@ -142,6 +142,19 @@ def test_the_trainer_of_tokenizers_gives_the_same_dataset(
         assert (ours.folder / name).read_bytes() == (theirs.folder / name).read_bytes(), name
 
 
+@pytest.mark.parametrize("trainer", ["native", "tokenizers"])
+def test_a_special_token_that_text_merges_to_is_refused(train: Train, trainer: str) -> None:
+    """Cut off by itself, but within a longer piece: o200k leaves contractions whole."""
+    texts = ["n's n't n're n've n'm n'll n'd"] * 100
+    with pytest.raises(InputError, match=r"special token \"n'\" is what text of the sample merges to"):
+        train(texts, vocab_size=290, split="o200k", special_tokens=("n'",), trainer=trainer)
+
+
+def test_a_long_run_is_no_special_case(train: Train) -> None:
+    manifest = train(["x" * 100_000, "word"], vocab_size=300).manifest
+    assert manifest.vocab_size < 280
+
+
 @pytest.mark.parametrize("workers", [1, 8])
 def test_neither_workers_nor_how_files_are_cut_count(
     train: Train, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import ArrayLike, NDArray
 
-from tokenmill_core import storage
+from tokenmill_tokenizer.open import load
 
 
 @dataclass(frozen=True)
@@ -62,5 +61,4 @@ def surround(
 
 def special_ids(url: str) -> frozenset[int]:
     """Ids of the special tokens of the `tokenizer.json` at `url`: text never becomes one unless that is allowed."""
-    added = orjson.loads(storage.read_bytes(url)).get("added_tokens") or []
-    return frozenset(token["id"] for token in added if token["special"])
+    return frozenset(id for id, token in load(url).get_added_tokens_decoder().items() if token.special)

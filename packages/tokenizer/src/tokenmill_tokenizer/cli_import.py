@@ -8,17 +8,20 @@ from tokenmill_core.cli.options import nest, run_stage_command, stage_options
 from tokenmill_tokenizer.importing.stage import STAGE
 from tokenmill_tokenizer.splits import Split
 
+_MAX_DIGITS = 100
+"""Of an id as it is given. One that is too high is refused later, by what may be; int() refuses thousands of digits."""
+
 
 def _special_token(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
     found: dict[str, int] = {}
     for value in values:
         # A token may hold the sign itself.
-        token, equals, index = value.rpartition("=")
-        if not (token and equals and index.isdecimal()):
-            raise click.BadParameter(f"{value!r} is not TOKEN=ID, such as '<|endoftext|>=50256'")
+        token, equals, digits = value.rpartition("=")
+        if not (token and equals and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
+            raise click.BadParameter(f"{value[:60]!r} is not TOKEN=ID, such as '<|endoftext|>=50256'")
         if token in found:
             raise click.BadParameter(f"{token!r} is given twice")
-        found[token] = int(index)
+        found[token] = int(digits)
     return found
 
 

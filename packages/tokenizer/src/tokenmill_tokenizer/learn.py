@@ -76,6 +76,11 @@ def learn_vocabulary(
     for left, right in pairs.tolist():
         merges.append((tokens[left], tokens[right]))
         tokens.append(tokens[left] + tokens[right])
+        if tokens[-1] in specials:
+            raise InputError(
+                f"special token {tokens[-1]!r} is what text of the sample merges to, so the two could not be told "
+                "apart; use one that no word has in it, such as <|name|>"
+            )
     return Vocabulary(tokens, merges, _compression(counted, places, word_tokens))
 
 

@@ -10,23 +10,27 @@ from tokenizers.normalizers import Replace
 
 from tokenmill_core.errors import InputError
 
+_CHARACTERS = [chr(code) for code in range(1, 0x180)]
 _WORDS = r"write [\p{L}\p{M}\p{Nd}\p{Pc}] for word characters"
 _SPELL_OUT = "spell out the characters meant"
 _ANYWHERE = {
     r"\\[wWbB]": _WORDS,
     r"\\[hHZGKRX<>]": _SPELL_OUT,
     r"\[:\^?\w+:\]": r"write a property such as \p{L}",
+    r"\\[0-9gkQE]": _SPELL_OUT,
 }
 _OUTSIDE_SETS = {
     r"\{\d*,?\d*\}\+": "write (?>X{1,3}) for X{1,3}+",
     r"[\^$]": r"write \A or \z, or (?<![^\n]) or (?![^\n])",
+    r"\(\?(?![:=!>]|<[=!]|i:)": "of groups write (?: (?= (?! (?<= (?<! (?> and (?i: alone",
 }
 
 
 def check_portable(pattern: str) -> None:
     """Refuse what the two read differently or one of them does not know: `InputError` with how to say it instead."""
-    # One character is matched or it is not; anything else comes of a match beside it.
-    if Replace(Regex(pattern), "x").normalize_str("\ue000") not in ("x", "\ue000"):
+    # A character is matched or it is not; anything else comes of a match beside it.
+    replace = Replace(Regex(pattern), "\ue000")
+    if any(replace.normalize_str(character) not in (character, "\ue000") for character in _CHARACTERS):
         raise InputError(f"pattern: {pattern!r} matches where there is nothing, which tiktoken cannot use; use + for *")
     # An escaped backslash escapes nothing.
     whole = pattern.replace(r"\\", "")

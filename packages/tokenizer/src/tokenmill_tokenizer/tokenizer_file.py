@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+MAX_VOCAB_SIZE = 1 << 24
+"""Ids are below this: much of what comes later has memory for each id up to the highest."""
+
 
 @dataclass(frozen=True)
 class TokenizerFile:

@@ -32,10 +32,13 @@ from tokenmill_tokenizer.tokenizer_file import TokenizerFile, added_token, bpe_d
 from tokenmill_tokenizer.train_config import Trainer, TrainTokenizerConfig, WeightedTrainTokenizerConfig
 from tokenmill_tokenizer.training import WordCounter
 from tokenmill_tokenizer.training.reference import ReferenceTrainer
-from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, threshold
-from tokenmill_tokenizer.training.sources import TrainingSource, budgets, find_sources, join_inputs, share_out
+from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, choose_buckets
+from tokenmill_tokenizer.training.sources import TrainingSource, find_sources, join_inputs, share_out
 
 _LOG = logging.getLogger("tokenmill")
+
+LEAST_FILLED = 0.99
+"""A source that fills less of its share is named."""
 
 
 @dataclass(frozen=True)
@@ -87,45 +90,39 @@ class TrainTokenizerStage(Stage):
         return Report()
 
     def plan_count(self, work: Work) -> list[Task]:
-        """The same tasks, with the buckets that are in the sample."""
+        """The same tasks. What each source gives to the sample is decided first."""
         tasks = self.plan(work)
-        below = self._thresholds(work, tasks) if self.samples else [NUM_BUCKETS] * len(self.sources)
-        return [
-            Task(index=task.index, payload={**task.payload, "below": below[task.payload["source"]]}, weight=task.weight)
-            for task in tasks
-        ]
+        if self.samples:
+            self._choose_sample(work, tasks)
+        return tasks
 
-    def _thresholds(self, work: Work, tasks: Sequence[Task]) -> list[int]:
-        """The first bucket of each source that is not in the sample."""
-        in_bucket = {source.name: np.zeros(NUM_BUCKETS, np.int64) for source in self.sources}
+    def _choose_sample(self, work: Work, tasks: Sequence[Task]) -> None:
+        """Write down which buckets of each source are in the sample."""
+        in_bucket = [np.zeros(NUM_BUCKETS, np.int64) for _ in self.sources]
         for task in tasks:
             path = work.path("measure", f"bytes-{task.index:06d}.npy")
-            in_bucket[self.sources[task.payload["source"]].name] += np.load(path, allow_pickle=False)
-        sizes = {name: int(in_each.sum()) for name, in_each in in_bucket.items()}
-        wanted = budgets(sizes, {source.name: source.weight for source in self.sources}, self.config.sample_bytes)
-        below = [threshold(in_each, wanted[name]) for name, in_each in in_bucket.items()]
-        self._warn_of_shares(sizes, wanted)
-        for (name, in_each), first in zip(in_bucket.items(), below, strict=True):
-            if not in_each[:first].any():
-                raise InputError(
-                    f"source {name!r}: none of its documents fits into its share of the sample, "
-                    f"{wanted[name]:,} bytes; raise --sample-bytes or its weight, or leave it out"
-                )
-        return below
+            in_bucket[task.payload["source"]] += np.load(path, allow_pickle=False)
+        sizes = {source.name: int(sums.sum()) for source, sums in zip(self.sources, in_bucket, strict=True)}
+        weights = {source.name: source.weight for source in self.sources}
+        shares = share_out(sizes, weights, self.config.sample_bytes)
+        for number, (name, share) in enumerate(shares.items()):
+            taken = choose_buckets(in_bucket[number], share)
+            _check_share(name, share, int(in_bucket[number][taken].sum()))
+            np.save(work.path("measure", f"taken-{number}.npy"), taken, allow_pickle=False)
 
-    def _warn_of_shares(self, sizes: dict[str, int], wanted: dict[str, int]) -> None:
-        shares = share_out(sizes, {source.name: source.weight for source in self.sources}, self.config.sample_bytes)
-        for name, share in shares.items():
-            if wanted[name] < share:
-                _LOG.warning("source %r has %s of the %s bytes of its share", name, f"{sizes[name]:,}", f"{share:,}")
+    def _taken(self, work: Work, source: int) -> NDArray[np.bool_] | None:
+        """Which buckets of a source are in the sample; none where all documents are."""
+        path = work.path("measure", f"taken-{source}.npy")
+        return np.load(path, allow_pickle=False) if self.samples else None
 
     def count(self, task: Task, work: Work) -> Report:
         """Count the pieces of a task's documents."""
         counter = WordCounter(self.config.rule, work.folder / "count", task.index)
+        taken = self._taken(work, task.payload["source"])
         kept_documents = kept_bytes = 0
         with keeping_rejects(work, "count", task.index) as account:
             for batch in read_task(task, self.config.reader, account):
-                sampled = self._sampled(batch, task.payload["below"], account)
+                sampled = self._sampled(batch, taken, account)
                 text = text_buffers(sampled)
                 counter.add(text)
                 kept_documents += len(text)
@@ -144,11 +141,11 @@ class TrainTokenizerStage(Stage):
             extra={"source": self.sources[task.payload["source"]].name},
         )
 
-    def _sampled(self, batch: pa.RecordBatch, below: int, account: Account) -> pa.RecordBatch:
-        if below == NUM_BUCKETS:
+    def _sampled(self, batch: pa.RecordBatch, taken: NDArray[np.bool_] | None, account: Account) -> pa.RecordBatch:
+        if taken is None:
             return batch
         text = text_buffers(batch)
-        keep = buckets_of(text, self.config.seed) < below
+        keep = taken[buckets_of(text, self.config.seed)]
         account.drop("not_sampled", int((~keep).sum()), int(text.num_bytes[~keep].sum()))
         return batch.filter(pa.array(keep))
 
@@ -200,9 +197,10 @@ class TrainTokenizerStage(Stage):
 
     def _texts(self, work: Work) -> Iterator[list[str]]:
         """The documents of the sample, once more."""
-        for task in self.plan_count(work):
+        for task in self.plan(work):
+            taken = self._taken(work, task.payload["source"])
             for batch in read_task(task, self.config.reader, Account()):
-                yield self._sampled(batch, task.payload["below"], Account()).column("text").to_pylist()
+                yield self._sampled(batch, taken, Account()).column("text").to_pylist()
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The tokenizer manifest, with the size that came out."""
@@ -217,6 +215,22 @@ class TrainTokenizerStage(Stage):
             beginning_of_document=self.config.beginning_of_document,
             padding=self.config.padding,
             compression=tuple(Compression(**row) for row in learnt["compression"]),
+        )
+
+
+def _check_share(name: str, share: int, taken: int) -> None:
+    """Say where a source falls short of its share, and refuse where it gives nothing."""
+    if not taken:
+        raise InputError(
+            f"source {name!r}: none of its documents fits into its share of the sample, {share:,} bytes; "
+            "raise --sample-bytes or its weight, or leave it out"
+        )
+    if taken < LEAST_FILLED * share:
+        _LOG.warning(
+            "source %r gives %s of the %s bytes of its share: it has no more, or only documents that do not fit",
+            name,
+            f"{taken:,}",
+            f"{share:,}",
         )
 
 

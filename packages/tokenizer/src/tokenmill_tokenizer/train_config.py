@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from tokenmill_core.readers import ReadOptions
 from tokenmill_tokenizer.special_tokens import SpecialTokens
 from tokenmill_tokenizer.splits import SplitRule, is_mergeable
+from tokenmill_tokenizer.tokenizer_file import MAX_VOCAB_SIZE
 
 NUM_BYTES = 256
 """Every byte is a token, so no text is unknown."""
@@ -23,7 +24,7 @@ class Trainer(StrEnum):
 class TrainTokenizerConfig(SpecialTokens, SplitRule):
     """Settings of `prep train-tokenizer`."""
 
-    vocab_size: int = Field(gt=NUM_BYTES, le=1 << 24)
+    vocab_size: int = Field(gt=NUM_BYTES, le=MAX_VOCAB_SIZE)
     """Number of ids wanted, bytes and special tokens included."""
     pad_to_multiple: int = Field(default=128, ge=1, le=1 << 16)
     """The manifest's `padded_vocab_size`, the rows of a model's embedding, is the next multiple of this."""

@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 import click
@@ -129,12 +130,15 @@ def nest(settings: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def make_executor(options: Mapping[str, Any]) -> Executor:
-    """The executor that the options name."""
+@contextmanager
+def make_executor(options: Mapping[str, Any]) -> Iterator[Executor]:
+    """The executor that the options name, until it is no longer needed."""
     name, num_workers = options["executor"], options["workers"]
     if num_workers is None and name != "local":
         raise ConfigError(f"--executor {name} needs --workers N: how many tasks may run at a time")
-    return open_executor(name, num_workers or default_workers(), options["executor_config"], options["executor_set"])
+    workers = num_workers or default_workers()
+    with closing(open_executor(name, workers, options["executor_config"], options["executor_set"])) as executor:
+        yield executor
 
 
 def build_from_options(
@@ -146,8 +150,8 @@ def build_from_options(
     """
     config = gather_config(stage_type.config, settings, common["config_path"], common["overrides"])
     stage = stage_type.build(config, inputs, common["name"])
-    executor = make_executor(common)
-    return build_stage(stage, common["out"], executor, force=common["force"])
+    with make_executor(common) as executor:
+        return build_stage(stage, common["out"], executor, force=common["force"])
 
 
 def run_stage_command(

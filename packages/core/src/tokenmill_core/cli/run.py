@@ -26,7 +26,8 @@ def run(recipe: str, overrides: tuple[str, ...], force: bool, as_json: bool, **e
     def tell(name: str, built: Built) -> None:
         click.echo(f"[{name}] {summary(built)}", err=as_json)
 
-    built = run_recipe(recipe, load_recipe(recipe, overrides), make_executor(execution), tell, force=force)
+    with make_executor(execution) as executor:
+        built = run_recipe(recipe, load_recipe(recipe, overrides), executor, tell, force=force)
     if as_json:
         rows = {
             name: {"up_to_date": b.up_to_date, "manifest": b.loaded.url, "digest": b.loaded.manifest.digest}

@@ -29,9 +29,8 @@ class LocalExecutor:
 
     def run(self, phase: Phase, tasks: Sequence[Task], work: Work, on_done: OnDone) -> None:
         """See `Executor.run`. A worker that is killed ends the run at once with a `StageError`."""
-        if phase.alone and self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        if phase.alone:
+            self.close()
         if self.num_workers == 1 or len(tasks) <= 1:
             for task in tasks:
                 run_task(phase, task, work)
@@ -46,6 +45,12 @@ class LocalExecutor:
         except BaseException:
             self._kill(pool)
             raise
+
+    def close(self) -> None:
+        """See `Executor.close`. Left to the end of Python, the pool's thread can be woken by a pipe it just closed."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
 
     def _start(self) -> ProcessPoolExecutor:
         self._others = set(multiprocessing.active_children())

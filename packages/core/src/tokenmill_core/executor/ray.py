@@ -49,6 +49,9 @@ class RayExecutor:
         self.num_workers, self.settings = num_workers, settings
         self._driver: _Driver | None = None
 
+    def close(self) -> None:
+        """See `Executor.close`: nothing is kept."""
+
     def run(self, phase: Phase, tasks: Sequence[Task], work: Work, on_done: OnDone) -> None:
         """See `Executor.run`. A killed actor, node or driver ends the run with a `StageError`."""
         if not tasks:

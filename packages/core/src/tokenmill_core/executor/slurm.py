@@ -62,6 +62,9 @@ class SlurmExecutor:
     def __init__(self, num_workers: int, settings: SlurmSettings) -> None:
         self.num_workers, self.settings = num_workers, settings
 
+    def close(self) -> None:
+        """See `Executor.close`: nothing is kept."""
+
     def run(self, phase: Phase, tasks: Sequence[Task], work: Work, on_done: OnDone) -> None:
         """See `Executor.run`. A job that is cancelled, or ends for any other reason, ends the run with `StageError`."""
         if not tasks:

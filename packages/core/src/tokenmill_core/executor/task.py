@@ -15,6 +15,9 @@ class Executor(Protocol):
     def run(self, phase: Phase, tasks: Sequence[Task], work: Work, on_done: OnDone) -> None:
         """Run `tasks`, and call `on_done` as each is finished. The first failure ends the run."""
 
+    def close(self) -> None:
+        """Let go of what is kept from one phase to the next. It can run again."""
+
 
 def run_task(phase: Phase, task: Task, work: Work) -> None:
     """Run one task and mark it as done: what every executor calls, wherever it is.

@@ -14,7 +14,7 @@ def read_huggingface(tokenizer_json: bytes, beside: Mapping[str, bytes]) -> Toke
     config_name, map_name, template_name = SETTINGS_NAMES
     settings = _object(beside, map_name) | _object(beside, config_name)
     end, beginning, padding = (_token(settings.get(role)) for role in ("eos_token", "bos_token", "pad_token"))
-    template = beside[template_name].decode() if template_name in beside else settings.get("chat_template")
+    template = _text(beside, template_name) if template_name in beside else settings.get("chat_template")
     return TokenizerFile(
         tokenizer_json,
         end_of_document=end,
@@ -25,10 +25,17 @@ def read_huggingface(tokenizer_json: bytes, beside: Mapping[str, bytes]) -> Toke
     )
 
 
+def _text(files: Mapping[str, bytes], name: str) -> str:
+    try:
+        return files[name].decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name}: not UTF-8 ({error}); save it as UTF-8 or take it out of the folder") from error
+
+
 def _object(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
     try:
         value = json.loads(files.get(name, b"{}"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{name}: not JSON ({error}); correct it or take it out of the folder") from error
     if not isinstance(value, dict):
         raise InputError(f"{name}: not a JSON object; correct it or take it out of the folder")

@@ -1,5 +1,6 @@
 """What is imported: the files, and what kind of tokenizer they hold, told by content."""
 
+import codecs
 import json
 import re
 from collections.abc import Sequence
@@ -29,6 +30,13 @@ class Kind(StrEnum):
 
 
 _RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?(\n|$)")
+_NOT_UTF8 = {
+    codecs.BOM_UTF8: "begins with a byte order mark",
+    codecs.BOM_UTF16_LE: "is text in UTF-16",  # or UTF-32, whose mark begins alike
+    codecs.BOM_UTF16_BE: "is text in UTF-16",
+    b"{\0": "is text in UTF-16",
+    b"\0{": "is text in UTF-16",
+}
 _LOOKS_LIKE = {
     b"#version": "the merges of GPT-2's two files; name the tokenizer.json instead",
     b"version https://git-lfs": "a pointer of Git LFS; fetch the file itself with git lfs pull",
@@ -71,6 +79,9 @@ def named(group: RawGroup) -> RawGroup:
 
 def kind_of(content: bytes, url: str) -> Kind:
     """What `content` is. Errors: `InputError` that says what it looks like instead."""
+    for sign, what in _NOT_UTF8.items():
+        if content.startswith(sign):
+            raise InputError(f"{url}: {what}; save it as UTF-8 without byte order mark")
     if content.lstrip()[:1] == b"{":
         return _kind_of_json(content, url)
     if _RANK_LINE.match(content):
@@ -82,14 +93,14 @@ def kind_of(content: bytes, url: str) -> Kind:
     looks = next((what for sign, what in _LOOKS_LIKE.items() if start.startswith(sign)), None)
     raise InputError(
         f"{url}: neither a tokenizer.json, nor tiktoken ranks, nor a SentencePiece model; "
-        + (f"it looks like {what}" if (what := looks) else f"it is {len(content)} bytes that begin {content[:16]!r}")
+        + (f"it looks like {looks}" if looks else f"it is {len(content)} bytes that begin {content[:16]!r}")
     )
 
 
 def _kind_of_json(content: bytes, url: str) -> Kind:
     try:
         document = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{url}: begins like JSON and is none ({error}); download it again") from error
     if isinstance(document.get("model"), dict):
         return Kind.HUGGINGFACE

@@ -13,6 +13,7 @@ from tokenmill_core.manifest import Frozen, ManifestBase, TokenizerManifest
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
 from tokenmill_tokenizer.dataset_files import dataset_files, write_file
 from tokenmill_tokenizer.importing.huggingface import read_huggingface
+from tokenmill_tokenizer.importing.ids import check_given_ids, check_written_ids
 from tokenmill_tokenizer.importing.sentencepiece import read_sentencepiece
 from tokenmill_tokenizer.importing.source import Kind, find_source, kind_of, main_file, named
 from tokenmill_tokenizer.importing.tiktoken import PUBLISHED, Published, read_tiktoken
@@ -145,9 +146,14 @@ class ImportTokenizerStage(Stage):
 
 def _load(tokenizer_json: bytes, url: str) -> Any:
     try:
-        return Tokenizer.from_buffer(tokenizer_json)
+        check_written_ids(tokenizer_json)
+        tokenizer = Tokenizer.from_buffer(tokenizer_json)
+        check_given_ids(tokenizer_json, tokenizer)
+    except InputError as error:
+        raise InputError(f"{url}: {error}") from error
     except Exception as error:  # the library raises bare Exception
         raise InputError(f"{url}: not a tokenizer.json that tokenizers can load: {error}") from error
+    return tokenizer
 
 
 def _special_tokens(imported: TokenizerFile, tokenizer: Any, vocabulary: Mapping[str, int]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from tokenizers import decoders
 
 from tokenmill_core.errors import InputError
 from tokenmill_tokenizer.byte_characters import to_characters
+from tokenmill_tokenizer.importing.ids import check_id
 from tokenmill_tokenizer.portable_regex import check_portable
 from tokenmill_tokenizer.recovered_merges import recover_merges
 from tokenmill_tokenizer.splits import Split, SplitRule, is_mergeable, pre_tokenizer
@@ -94,6 +95,7 @@ def _read_line(line: bytes, number: int) -> tuple[bytes, int]:
         raise InputError(f"line {number}: {shown!r} is not a base64 token and its rank ({error})") from error
     if not content or index < 0:
         raise InputError(f"line {number}: {line.decode()!r}: a token has bytes, and its rank is 0 or more")
+    check_id(to_characters(content), index)
     return content, index
 
 
@@ -102,6 +104,7 @@ def _check_special_tokens(special_tokens: dict[str, int], vocabulary: dict[str, 
     for token, index in special_tokens.items():
         if not token or index < 0:
             raise InputError(f"special_tokens: {token!r} = {index}: a token has characters, and its id is 0 or more")
+        check_id(token, index)
         if token in vocabulary:
             raise InputError(
                 f"special_tokens: {token!r} = {index}: this is the token of id {vocabulary[token]} already; use another"

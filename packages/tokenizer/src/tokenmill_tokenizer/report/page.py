@@ -212,7 +212,7 @@ def _vocabularies(report: Report) -> Iterator[str]:
                         one.padded_vocab_size,
                         one.special_tokens,
                         one.partial_tokens,
-                        len(one.lengths) - 1,
+                        max(0, len(one.lengths) - 1),
                     )
                 ],
                 end=f'<td class="k"><code>{one.sha256[:12]}</code></td>',
@@ -222,10 +222,16 @@ def _vocabularies(report: Report) -> Iterator[str]:
         end="sha256",
     )
     yield "<h3>Length of tokens</h3>"
-    yield _figure("Share of tokens by length in bytes", plots.token_lengths(report))
+    if any(one.lengths for one in report.tokenizers):
+        yield _figure("Share of tokens by length in bytes", plots.token_lengths(report))
+    else:
+        yield "<p>Nothing to draw: the vocabulary has no ordinary token.</p>"
     if report.measures:
         yield "<h3>Use</h3>"
-        yield _figure("Frequency by rank, and coverage of the text", plots.use(report))
+        if any(one.rank_frequency for one in report.tokenizers):
+            yield _figure("Frequency by rank, and coverage of the text", plots.use(report))
+        else:
+            yield "<p>Nothing to draw: no token occurs in what was measured.</p>"
 
 
 def _tokens(vocabulary: VocabularyReport) -> Iterator[str]:

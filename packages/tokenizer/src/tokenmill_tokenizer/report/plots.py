@@ -122,8 +122,8 @@ def token_lengths(report: Report) -> str:
 
 def _shares(histogram: Sequence[int]) -> list[float]:
     """Shares of the lengths from 1 to `MAX_LENGTH`, which takes in all that is longer."""
-    counts = [*histogram[1:MAX_LENGTH], *([0] * (MAX_LENGTH - len(histogram)))]
-    counts.append(sum(histogram[MAX_LENGTH:]))
+    padded = [*histogram, *([0] * MAX_LENGTH)]  # of an empty vocabulary there is not even a length 0
+    counts = [*padded[1:MAX_LENGTH], sum(padded[MAX_LENGTH:])]
     return [count / max(1, sum(counts)) for count in counts]
 
 

@@ -51,7 +51,13 @@ def _vocabularies(vocabularies: Sequence[VocabularyReport]) -> Table:
     headings = ("vocabulary", "padded", "special", "parts of characters", "longest, bytes", "sha256")
     table = _table("Tokenizers", ("tokenizer",), headings)
     for one in vocabularies:
-        numbers = (one.vocab_size, one.padded_vocab_size, one.special_tokens, one.partial_tokens, len(one.lengths) - 1)
+        numbers = (
+            one.vocab_size,
+            one.padded_vocab_size,
+            one.special_tokens,
+            one.partial_tokens,
+            max(0, len(one.lengths) - 1),
+        )
         table.add_row(one.tokenizer, *(f"{value:,}" for value in numbers), one.sha256[:12])
     return table
 

@@ -1,8 +1,8 @@
 """A sample of documents that depends on nothing but their texts: neither on their order nor on how files are cut.
 
-    text ─▶ hash with the seed ─▶ one of 65,536 buckets ─▶ taken if the bucket is below the source's threshold
+    text ─▶ hash with the seed ─▶ one of 65,536 buckets ─▶ taken if the bucket is
 
-Equal texts are taken or left together. The sample is the largest whose buckets keep within the source's budget.
+Equal texts are taken or left together. From the first bucket on, each is taken that still fits into the budget.
 """
 
 import numba
@@ -20,9 +20,19 @@ def buckets_of(text: TextBuffers, seed: int) -> NDArray[np.int64]:
     return _buckets_of(text.data, text.offsets, np.uint64(seed))
 
 
-def threshold(bytes_in_bucket: NDArray[np.int64], budget: int) -> int:
-    """How many buckets, from the first, hold at most `budget` bytes together."""
-    return int(np.searchsorted(np.cumsum(bytes_in_bucket), budget, side="right"))
+def choose_buckets(bytes_in_bucket: NDArray[np.int64], budget: int) -> NDArray[np.bool_]:
+    """Which buckets are taken: in order, each that fits into what the ones before left of `budget` bytes."""
+    taken = np.zeros(len(bytes_in_bucket), np.bool_)
+    _choose(bytes_in_bucket, budget, taken)
+    return taken
+
+
+@numba.njit(cache=True)
+def _choose(bytes_in_bucket: NDArray[np.int64], budget: int, taken: NDArray[np.bool_]) -> None:
+    for bucket in range(len(taken)):
+        if bytes_in_bucket[bucket] <= budget:
+            taken[bucket] = True
+            budget -= bytes_in_bucket[bucket]
 
 
 @numba.njit(cache=True, nogil=True)

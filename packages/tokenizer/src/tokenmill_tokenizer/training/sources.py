@@ -65,17 +65,6 @@ def join_inputs(sources: Sequence[TrainingSource]) -> Inputs:
     return Inputs(raw=raw, manifests=manifests)
 
 
-def budgets(
-    sizes: Mapping[str, int], weights: Mapping[str, Decimal | None], sample_bytes: int | None
-) -> dict[str, int]:
-    """Bytes of text to take of each source: its share, or all it has.
-
-    Errors: `InputError` for a source without text.
-    """
-    shares = share_out(sizes, weights, sample_bytes)
-    return {name: min(sizes[name], share) for name, share in shares.items()}
-
-
 def share_out(
     sizes: Mapping[str, int], weights: Mapping[str, Decimal | None], sample_bytes: int | None
 ) -> dict[str, int]:
