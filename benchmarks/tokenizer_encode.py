@@ -174,7 +174,9 @@ def main() -> None:
             seconds["gigatoken"].append(time_peer(GIGATOKEN, tokenizer, everything, folder / "of-gigatoken"))
         quiet = {"TOKENIZERS_PARALLELISM": "false"}
         seconds["megatron"].append(time_peer(MEGATRON, tokenizer, share, folder / "of-megatron", **quiet))
-        seconds["datatrove"].append(time_peer(DATATROVE, tokenizer, f"{folder}/share", folder / "of-datatrove", **quiet))
+        seconds["datatrove"].append(
+            time_peer(DATATROVE, tokenizer, f"{folder}/share", folder / "of-datatrove", **quiet)
+        )
         parts = where_time_goes(folder / "bpe", paths, folder / "parts")
     sizes = {"ours": size, "gigatoken": size, "megatron": megabytes(shared), "datatrove": megabytes(shared)}
     rates = {name: sizes[name] / min(of) for name, of in seconds.items()}

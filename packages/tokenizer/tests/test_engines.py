@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tokenmill_core.compiled.text_buffers import column_buffers
-from tokenmill_tokenizer.byte_characters import to_characters
 from tokenmill_tokenizer.engines import Reference, gigatoken
 from tokenmill_tokenizer.engines.gigatoken import Gigatoken
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
 from tokenmill_tokenizer.engines.new_characters import CHANGED, IS_NEW, have_new_characters
+from tokenmill_tokenizer.engines.proof import prove
 from tokenmill_tokenizer.engines.support import UnsupportedError, plain_tokenizer
-from tokenmill_tokenizer.nasty_texts import nasty_texts
-from tokenmill_tokenizer.proof import prove
+from tokenmill_tokenizer.files.byte_characters import to_characters
 from tokenmill_tokenizer.splits import Split
 
 FUZZ = int(os.environ.get("TOKENMILL_FUZZ", "10000"))

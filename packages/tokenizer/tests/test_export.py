@@ -14,8 +14,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoTokenizer
 
 from tokenmill_core.errors import InputError
-from tokenmill_tokenizer.export import tiktoken_ranks, tiktoken_settings, tokenizer_config
-from tokenmill_tokenizer.nasty_texts import nasty_texts
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
+from tokenmill_tokenizer.files.export import tiktoken_ranks, tiktoken_settings, tokenizer_config
 from tokenmill_tokenizer.splits import Split, SplitRule, pre_tokenizer
 
 SPECIALS = ["<|endoftext|>", "<|pad|>"]

@@ -17,9 +17,9 @@ from tokenmill_core.build import build_stage
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import TokenizerManifest
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
 from tokenmill_tokenizer.importing.sentencepiece import read_sentencepiece
 from tokenmill_tokenizer.importing.stage import STAGE, ImportTokenizerConfig
-from tokenmill_tokenizer.nasty_texts import nasty_texts
 
 AS_IT_IS = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True}
 

@@ -15,10 +15,10 @@ from tokenmill_core.errors import InputError
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import TokenizerManifest
 from tokenmill_tokenizer import open_tokenizer
-from tokenmill_tokenizer.byte_characters import to_bytes
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
+from tokenmill_tokenizer.files.byte_characters import to_bytes
 from tokenmill_tokenizer.importing.stage import STAGE, ImportTokenizerConfig
 from tokenmill_tokenizer.importing.tiktoken import PUBLISHED, read_ranks
-from tokenmill_tokenizer.nasty_texts import nasty_texts
 from tokenmill_tokenizer.splits import Split, SplitRule, pre_tokenizer
 
 END = "<|endoftext|>"

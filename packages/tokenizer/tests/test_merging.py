@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from tokenmill_tokenizer.learn import byte_ids
 from tokenmill_tokenizer.training import Merges, Words, learn_merges
+from tokenmill_tokenizer.training.learn import byte_ids
 from tokenmill_tokenizer.training.merging import CHUNK
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from tokenmill_tokenizer.engines import Reference
-from tokenmill_tokenizer.nasty_texts import nasty_texts
-from tokenmill_tokenizer.proof import first_texts, prove
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
+from tokenmill_tokenizer.engines.proof import first_texts, prove
 from tokenmill_tokenizer.splits import Split, SplitRule
 
 JSON = dict[str, Any]

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models
 from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 
 from tokenmill_core.readers import ReadOptions
-from tokenmill_tokenizer.byte_characters import to_characters
+from tokenmill_tokenizer.files.byte_characters import to_characters
 from tokenmill_tokenizer.report import Token, build_report
 from tokenmill_tokenizer.report.result import Measure
 from tokenmill_tokenizer.report.spelling import brief, round_trip

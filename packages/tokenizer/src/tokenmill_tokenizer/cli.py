@@ -7,10 +7,10 @@ import click
 
 from tokenmill_core.cli.options import nest, reader_options, run_stage_command, stage_options
 from tokenmill_core.sizes import parse_bytes
-from tokenmill_tokenizer.special_tokens import ChatFormat
 from tokenmill_tokenizer.splits import Split
 from tokenmill_tokenizer.train import STAGE
 from tokenmill_tokenizer.train_config import Trainer
+from tokenmill_tokenizer.training.special_tokens import ChatFormat
 
 
 def _one_of(values: type[StrEnum]) -> click.Choice[str]:

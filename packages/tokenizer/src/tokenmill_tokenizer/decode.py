@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, models
 
 from tokenmill_core.errors import InputError
-from tokenmill_tokenizer.byte_characters import to_bytes
+from tokenmill_tokenizer.files.byte_characters import to_bytes
 from tokenmill_tokenizer.open import load
 
 SPACE = "▁"

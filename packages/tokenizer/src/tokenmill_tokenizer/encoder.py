@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 from tokenmill_tokenizer.engines import Backend, Encoded, Reference
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
+from tokenmill_tokenizer.engines.proof import first_texts, prove
 from tokenmill_tokenizer.engines.support import UnsupportedError
-from tokenmill_tokenizer.nasty_texts import nasty_texts
 from tokenmill_tokenizer.open import load
-from tokenmill_tokenizer.proof import first_texts, prove
 
 NUM_SPECIALS, NUM_WORDS = 100, 1000
 """How many special and other tokens a proof tries the texts of."""

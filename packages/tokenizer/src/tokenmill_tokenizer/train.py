@@ -25,12 +25,12 @@ from tokenmill_core.manifest import Compression, Counts, ManifestBase, Tokenizer
 from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, shared_name, sum_reports
-from tokenmill_tokenizer.dataset_files import dataset_files, write_file
-from tokenmill_tokenizer.learn import Vocabulary, find_counted, learn_vocabulary
+from tokenmill_tokenizer.files.dataset_files import dataset_files, write_file
+from tokenmill_tokenizer.files.tokenizer_file import TokenizerFile, added_token, bpe_document
 from tokenmill_tokenizer.splits import pre_tokenizer
-from tokenmill_tokenizer.tokenizer_file import TokenizerFile, added_token, bpe_document
 from tokenmill_tokenizer.train_config import Trainer, TrainTokenizerConfig, WeightedTrainTokenizerConfig
 from tokenmill_tokenizer.training import WordCounter
+from tokenmill_tokenizer.training.learn import Vocabulary, find_counted, learn_vocabulary
 from tokenmill_tokenizer.training.reference import ReferenceTrainer
 from tokenmill_tokenizer.training.sampling import NUM_BUCKETS, buckets_of, choose_buckets
 from tokenmill_tokenizer.training.sources import TrainingSource, find_sources, join_inputs, share_out

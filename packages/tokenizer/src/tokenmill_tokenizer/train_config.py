@@ -5,9 +5,9 @@ from enum import StrEnum
 from pydantic import Field, model_validator
 
 from tokenmill_core.readers import ReadOptions
-from tokenmill_tokenizer.special_tokens import SpecialTokens
+from tokenmill_tokenizer.files.tokenizer_file import MAX_VOCAB_SIZE
 from tokenmill_tokenizer.splits import SplitRule, is_mergeable
-from tokenmill_tokenizer.tokenizer_file import MAX_VOCAB_SIZE
+from tokenmill_tokenizer.training.special_tokens import SpecialTokens
 
 NUM_BYTES = 256
 """Every byte is a token, so no text is unknown."""

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from tokenmill_core.manifest import TOKENIZER_CONFIG_NAME
-from tokenmill_tokenizer.export import tokenizer_config
+from tokenmill_tokenizer.files.export import tokenizer_config
 from tokenmill_trainer.model import Decoder, ModelConfig
 
 ARCHITECTURE = "LlamaForCausalLM"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokenmill_core.errors import InputError
+from tokenmill_tokenizer.files.tokenizer_file import TokenizerFile
 from tokenmill_tokenizer.importing.source import SETTINGS_NAMES
-from tokenmill_tokenizer.tokenizer_file import TokenizerFile
 
 
 def read_huggingface(tokenizer_json: bytes, beside: Mapping[str, bytes]) -> TokenizerFile:

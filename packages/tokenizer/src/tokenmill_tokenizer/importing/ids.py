@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokenmill_core.errors import InputError
-from tokenmill_tokenizer.tokenizer_file import MAX_VOCAB_SIZE
+from tokenmill_tokenizer.files.tokenizer_file import MAX_VOCAB_SIZE
 
 
 def check_id(token: str, index: int) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, normalizers
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_tokenizer.nasty_texts import nasty_texts
-from tokenmill_tokenizer.recovered_merges import recover_merges
-from tokenmill_tokenizer.tokenizer_file import TokenizerFile, added_token, bpe_document
+from tokenmill_tokenizer.engines.nasty_texts import nasty_texts
+from tokenmill_tokenizer.files.recovered_merges import recover_merges
+from tokenmill_tokenizer.files.tokenizer_file import TokenizerFile, added_token, bpe_document
 
 SPACE = "▁"
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5

@@ -11,7 +11,8 @@ from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Frozen, ManifestBase, TokenizerManifest
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
-from tokenmill_tokenizer.dataset_files import dataset_files, write_file
+from tokenmill_tokenizer.files.dataset_files import dataset_files, write_file
+from tokenmill_tokenizer.files.tokenizer_file import TokenizerFile
 from tokenmill_tokenizer.importing.huggingface import read_huggingface
 from tokenmill_tokenizer.importing.ids import check_given_ids, check_written_ids
 from tokenmill_tokenizer.importing.sentencepiece import read_sentencepiece
@@ -19,7 +20,6 @@ from tokenmill_tokenizer.importing.source import Kind, find_source, kind_of, mai
 from tokenmill_tokenizer.importing.tiktoken import PUBLISHED, Published, read_tiktoken
 from tokenmill_tokenizer.open import USUAL_END_TOKENS
 from tokenmill_tokenizer.splits import Split, SplitRule
-from tokenmill_tokenizer.tokenizer_file import TokenizerFile
 
 _PHASE = "import"
 

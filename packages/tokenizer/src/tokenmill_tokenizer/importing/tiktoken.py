@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from tokenizers import decoders
 
 from tokenmill_core.errors import InputError
-from tokenmill_tokenizer.byte_characters import to_characters
+from tokenmill_tokenizer.files.byte_characters import to_characters
+from tokenmill_tokenizer.files.portable_regex import check_portable
+from tokenmill_tokenizer.files.recovered_merges import recover_merges
+from tokenmill_tokenizer.files.tokenizer_file import TokenizerFile, added_token, bpe_document
 from tokenmill_tokenizer.importing.ids import check_id
-from tokenmill_tokenizer.portable_regex import check_portable
-from tokenmill_tokenizer.recovered_merges import recover_merges
 from tokenmill_tokenizer.splits import Split, SplitRule, is_mergeable, pre_tokenizer
-from tokenmill_tokenizer.tokenizer_file import TokenizerFile, added_token, bpe_document
 
 
 @dataclass(frozen=True)

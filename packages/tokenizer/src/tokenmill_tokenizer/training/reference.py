@@ -10,7 +10,7 @@ import orjson
 from tokenizers import Tokenizer, models, trainers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from tokenmill_tokenizer.byte_characters import to_characters
+from tokenmill_tokenizer.files.byte_characters import to_characters
 from tokenmill_tokenizer.splits import SplitRule, pre_tokenizer
 from tokenmill_tokenizer.training.merging import Merges
 from tokenmill_tokenizer.training.symbols import Words

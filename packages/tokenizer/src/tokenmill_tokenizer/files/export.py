@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tokenmill_core.errors import InputError
-from tokenmill_tokenizer.byte_characters import to_bytes
-from tokenmill_tokenizer.portable_regex import check_portable
-from tokenmill_tokenizer.recovered_merges import recover_merges
+from tokenmill_tokenizer.files.byte_characters import to_bytes
+from tokenmill_tokenizer.files.portable_regex import check_portable
+from tokenmill_tokenizer.files.recovered_merges import recover_merges
 from tokenmill_tokenizer.splits import Split, SplitRule
 
 TIKTOKEN_NAME = "tokenizer.tiktoken"

@@ -6,14 +6,14 @@ from pathlib import Path
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME, FileEntry
 from tokenmill_core.storage import HashingWriter
-from tokenmill_tokenizer.export import (
+from tokenmill_tokenizer.files.export import (
     TIKTOKEN_NAME,
     TIKTOKEN_SETTINGS_NAME,
     tiktoken_ranks,
     tiktoken_settings,
     tokenizer_config,
 )
-from tokenmill_tokenizer.tokenizer_file import TokenizerFile
+from tokenmill_tokenizer.files.tokenizer_file import TokenizerFile
 
 
 def dataset_files(tokenizer: TokenizerFile, special_tokens: Iterable[str]) -> tuple[dict[str, bytes], dict[str, int]]:

@@ -11,7 +11,7 @@ from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Compression
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.stage import Report
-from tokenmill_tokenizer.byte_characters import to_characters
+from tokenmill_tokenizer.files.byte_characters import to_characters
 from tokenmill_tokenizer.training import WordTable, learn_merges
 from tokenmill_tokenizer.training.reference import ReferenceTrainer
 from tokenmill_tokenizer.training.word_files import read_words, word_files
