@@ -1,6 +1,6 @@
 """The text that benchmarks of tokenizers run on, on disk as users have it, and how commands are timed.
 
-FILE... and the source code of Python and of the installed packages ─▶ compressed JSON Lines of about 24 MB of text
+FILE... and source code and documents of Python and the system ─▶ compressed JSON Lines of about 24 MB of text
 """
 
 import json
@@ -16,14 +16,14 @@ from pathlib import Path
 import zstandard
 from corpus_text import load_texts, megabytes
 
-CODE_BYTES = 400_000_000
-"""Source code of installed packages, at most."""
-SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".c", ".cpp", ".cu", ".cuh", ".js", ".json", ".md", ".rst", ".txt"}
+INSTALLED_BYTES = 700_000_000
+"""Source code and documents of what is installed, at most."""
+SUFFIXES = {".py", ".pyi", ".h", ".hpp", ".c", ".cpp", ".js", ".pl", ".pm", ".sh", ".html", ".md", ".rst", ".txt"}
 FILE_BYTES = 24_000_000
 
 
 def gather(paths: Sequence[str]) -> list[str]:
-    """The texts of all files, the standard library and installed packages, those of one kind spread over all places."""
+    """The texts of all files, the standard library and what is installed, those of each spread over all places."""
     parts = [load_texts(paths), list(_installed())]
     ranked = sorted(
         ((place + 0.5) / len(part), number, text)
@@ -35,14 +35,15 @@ def gather(paths: Sequence[str]) -> list[str]:
 
 def _installed() -> Iterator[str]:
     size = 0
-    for path in sorted(Path(sysconfig.get_paths()["purelib"]).rglob("*")):
-        if path.suffix not in SUFFIXES or not path.is_file():
-            continue
-        text = path.read_text(errors="replace")
-        size += len(text.encode())
-        if size > CODE_BYTES:
-            return
-        yield text
+    for root in (sysconfig.get_paths()["purelib"], "/usr/include", "/usr/lib", "/usr/share"):
+        for path in sorted(Path(root).rglob("*")):
+            if path.suffix not in SUFFIXES or path.is_symlink() or not path.is_file():
+                continue
+            text = path.read_text(errors="replace")
+            size += len(text.encode())
+            if size > INSTALLED_BYTES:
+                return
+            yield text
 
 
 def write_files(texts: Sequence[str], folder: Path, compress: bool = True) -> list[Path]:

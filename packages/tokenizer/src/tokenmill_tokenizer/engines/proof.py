@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from tokenmill_tokenizer.engines import Backend
 
-REAL_BYTES = 64 << 10
-"""Bytes of real text that a proof takes, once a task: some 20 ms of the reference's time."""
+REAL_BYTES = 32 << 10
+"""Bytes of real text that a proof takes, once a task: some 10 ms of the reference's time."""
 SHOWN = 40
 """Characters of a text that a message shows."""
 
