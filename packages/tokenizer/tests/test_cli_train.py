@@ -1,5 +1,6 @@
 """`prep train-tokenizer` as a command: its options reach the stage, and what it refuses it refuses by name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,11 @@ def test_options_become_settings(raw: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(train_tokenizer, [*arguments, "--out", str(out)], catch_exceptions=False)
     assert result.exit_code == 0
     assert result.output.startswith("tokenizer prose (")
+    assert (
+        "vocabulary 290, padded to 384 for a model; 3 special tokens: end <|endoftext|>, beginning none"
+        in result.output
+    )
+    assert re.search(r"  prose: 1 documents, [0-9,]+ bytes, [0-9,]+ tokens, [0-9.]+ bytes a token", result.output)
     manifest = load_manifest(str(out), TokenizerManifest).manifest
     assert (manifest.vocab_size, manifest.config["split"]) == (290, "gpt2")
     assert manifest.special_tokens == {"<|endoftext|>": 0, "<|pad|>": 1, "<|user|>": 2}

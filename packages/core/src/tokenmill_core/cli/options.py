@@ -14,7 +14,7 @@ from tokenmill_core.build import Built, build_stage
 from tokenmill_core.config import apply_override, merge, read_toml, validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.executor import EXECUTORS, Executor, open_executor
-from tokenmill_core.manifest import LedgerRow
+from tokenmill_core.manifest import LedgerRow, TokenizerManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.readers import Format, TextUnit
 from tokenmill_core.stage import StageType
@@ -195,9 +195,26 @@ def describe(loaded: LoadedManifest[Any]) -> str:
     if counts.tokens:
         parts.append(f"{counts.tokens:,} tokens")
     lines = [", ".join(parts) + f" -> {_as_seen_from_here(loaded.url)}"]
+    if isinstance(manifest, TokenizerManifest):
+        lines += _describe_tokenizer(manifest)
     lines += [_ledger_line(row) for row in manifest.ledger]
     lines += [f"  noted {count:,}: {what}" for what, count in _summed_up(manifest.notes).items()]
     return "\n".join(lines)
+
+
+def _describe_tokenizer(manifest: TokenizerManifest) -> list[str]:
+    roles = {"end": manifest.end_of_document, "beginning": manifest.beginning_of_document, "padding": manifest.padding}
+    tokens = ", ".join(f"{role} {token or 'none'}" for role, token in roles.items())
+    lines = [
+        f"  vocabulary {manifest.vocab_size:,}, padded to {manifest.padded_vocab_size:,} for a model; "
+        f"{len(manifest.special_tokens):,} special tokens: {tokens}"
+    ]
+    for row in manifest.compression:
+        ratio = f"{row.bytes / row.tokens:.2f} bytes a token" if row.tokens else "no tokens"
+        lines.append(
+            f"  {row.source}: {row.documents:,} documents, {row.bytes:,} bytes, {row.tokens:,} tokens, {ratio}"
+        )
+    return lines
 
 
 def _ledger_line(row: LedgerRow) -> str:
