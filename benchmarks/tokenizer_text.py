@@ -30,7 +30,8 @@ def gather(paths: Sequence[str]) -> list[str]:
         for number, part in enumerate(parts)
         for place, text in enumerate(part)
     )
-    return [text for _, _, text in ranked if text.strip()]
+    # Readers repair NUL characters; peers take them as they are.
+    return [text for _, _, text in ranked if text.strip() and "\0" not in text]
 
 
 def _installed() -> Iterator[str]:
