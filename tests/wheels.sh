@@ -22,7 +22,11 @@ import importlib, pkgutil, sys
 name = sys.argv[1]
 package = importlib.import_module(name)
 modules = [module.name for module in pkgutil.walk_packages(package.__path__, name + ".")]
-of_extras = {"tokenmill_core.executor.share"}  # subclasses of datatrove's executors, imported by nobody without it
+of_extras = {  # imported by nobody without them
+    "tokenmill_core.executor.share",  # subclasses of datatrove's executors
+    "tokenmill_tokenizer.report.page",  # plots by matplotlib
+    "tokenmill_tokenizer.report.plots",
+}
 for module in modules:
     if not module.endswith("__main__") and module not in of_extras:
         importlib.import_module(module)
