@@ -9,16 +9,12 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from tokenmill_core.compiled.utf8_errors import find_utf8_error
-from tokenmill_core.compiled.wide import MARGIN
 from tokenmill_core.documents import MAX_BATCH_BYTES, Account, Reject
 from tokenmill_core.errors import InputError
 from tokenmill_core.readers import Format, Piece, ReadOptions, jsonl, read_piece
@@ -331,70 +327,6 @@ def broken(draw: st.DrawFn) -> bytes:
 )
 def test_any_lines_at_all(lines, end, carry, strict):
     assert_same(end.join([FIRST, *lines]), carry=carry, strict=strict)
-
-
-@settings(max_examples=200, deadline=None)
-@given(content=st.binary(max_size=60), cuts=st.lists(st.integers(0, 60), max_size=4), repeats=st.integers(1, 4))
-def test_blocks_hold_the_lines_of_the_stream_however_it_is_cut(content, cuts, repeats):
-    content = content.replace(b"a", b"\n") * repeats
-    edges = [0, *sorted(cuts), len(content)]
-    chunks = [chunk for a, b in pairwise(edges) if (chunk := content[a:b])]
-    blocks = list(line_blocks(chunks))
-    ended = content + (b"" if not content or content.endswith(b"\n") else b"\n")
-    assert b"".join(block.data[block.start : block.stop] for block in blocks) == ended
-    assert [line for block in blocks for line in block.lines()] == ended.split(b"\n")[:-1]
-    assert not blocks or len(blocks[0].lines()) == 1
-
-
-def test_blocks_are_of_bounded_size_unless_a_line_is_longer():
-    line = b"x" * 999 + b"\n"
-    sizes = [len(block.data) for block in line_blocks([line * 1000] * 10)]
-    assert len(sizes) > 4
-    assert max(sizes) < 3 << 20
-    assert [len(b.lines()) for b in line_blocks([line, *[b"y" * (1 << 20)] * 5, b"\n" + line])] == [1, 2]
-
-
-@numba.njit
-def find_error(text: NDArray[np.uint8], first: int, last: int) -> int:
-    return find_utf8_error(text, first, last)
-
-
-def utf8_error(content: bytes) -> int | None:
-    data = b"\n" * MARGIN + content + b"\n" * MARGIN
-    stop = MARGIN + len(content) + 1
-    found = find_error(np.frombuffer(data, np.uint8), MARGIN, stop)
-    return None if found >= stop else found - MARGIN
-
-
-def python_error(content: bytes) -> UnicodeDecodeError | None:
-    try:
-        content.decode()
-    except UnicodeDecodeError as error:
-        return error
-    return None
-
-
-def assert_error_is_found(content: bytes) -> None:
-    error, found = python_error(content), utf8_error(content)
-    assert (error is None) == (found is None)
-    assert error is None or error.start <= found <= error.end
-
-
-def test_every_character_is_utf8_and_no_other_sequence_of_bytes():
-    everything = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
-    assert utf8_error(everything.encode()) is None
-    seconds = (0x00, 0x22, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xE0, 0xFF)
-    for first in range(0x80, 0x100):
-        for second in seconds:
-            for rest in (b"", b"\x80", b"\x80\x80", b"\xbf\xbf\xbf", b"a"):
-                for before in (b"", b"a" * 29, b"a" * 31):
-                    assert_error_is_found(before + bytes([first, second]) + rest)
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.text(max_size=20).map(str.encode) | st.binary(max_size=3), max_size=10))
-def test_errors_in_mixed_bytes_are_found(parts):
-    assert_error_is_found(b"".join(parts))
 
 
 def test_small_files_are_read_without_loading_the_compiler(tmp_path):

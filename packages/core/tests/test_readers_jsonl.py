@@ -328,20 +328,3 @@ ODD_LINES = [
     *(b'{"text":"x","id":true}', b'{"text":"x","id":1.0}', b'{"text":"x","id":18446744073709551616}'),
     *(b'{"text":"x","id":18446744073709551615}', b'{"text":"x","id":null}', b'\xef\xbb\xbf{"text":"x"}'),
 ]
-
-
-@pytest.mark.parametrize("odd", [[], *([line] for line in ODD_LINES), ODD_LINES], ids=repr)
-def test_lines_read_together_are_those_read_one_by_one(write, odd):
-    """A run of lines that are all plain is taken whole, and any other line by line."""
-    lines = [b'{"text":"t%d","id":%d}' % (i, i) for i in range(700)]
-    lines[300:300] = odd
-    path = write(b"\n".join([b'{"text":"first"}', *lines]))
-    together = read(path)
-    rejects: list[Reject] = []
-    account = Account(on_reject=rejects.append)
-    piece = Piece(url=str(path), name="set/a.jsonl", format=Format.JSONL, bytes=path.stat().st_size)
-    # Where a field is carried, each line is looked at alone.
-    batches = read_piece(piece, ReadOptions(carry=("carried",)), account)
-    assert together.documents == [row for batch in batches for row in batch.drop_columns(["carried"]).to_pylist()]
-    assert together.rejects == rejects
-    assert (together.account.notes, together.account.dropped) == (account.notes, account.dropped)

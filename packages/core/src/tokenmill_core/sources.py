@@ -53,8 +53,3 @@ def task_pieces(task: Task) -> list[Piece]:
 def read_task(task: Task, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
     """Batches of the documents of a task, in order; `account` takes them in."""
     yield from read_pieces(task_pieces(task), options, account)
-
-
-def read_inputs(inputs: Inputs, options: ReadOptions, account: Account) -> Iterator[pa.RecordBatch]:
-    """Batches of all documents of all inputs, in order."""
-    yield from read_pieces(plan_inputs(inputs, options), options, account)
