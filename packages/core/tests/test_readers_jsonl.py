@@ -320,11 +320,3 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     piece = Piece(url=str(tmp_path / "gone.jsonl"), name="f", format=Format.JSONL, bytes=0)
     with pytest.raises(InputError, match=r"cannot read .*gone\.jsonl"):
         list(read_piece(piece, ReadOptions(), Account()))
-
-
-ODD_LINES = [
-    *(b"42", b"", b"{", b'{"text":null}', b'{"text":" "}', b'{"text":""}', b'{"other":1}', b'{"text":3}', b"\xff"),
-    *(b'{"text":"a\\u0000b"}', b'{"text":"x","id":"\\u0000"}', b'{"text":"x","n":NaN}', b'{"text":"\\ud800"}'),
-    *(b'{"text":"x","id":true}', b'{"text":"x","id":1.0}', b'{"text":"x","id":18446744073709551616}'),
-    *(b'{"text":"x","id":18446744073709551615}', b'{"text":"x","id":null}', b'\xef\xbb\xbf{"text":"x"}'),
-]
