@@ -29,7 +29,7 @@ from tokenizer_text import Run, gather, run, write_files
 
 from tokenmill_core.build import build_stage
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_shards import encoded, shard_files, tokenize
+from tokenmill_shards.writing import encoded, shard_files, tokenize
 from tokenmill_tokenizer import Encoder
 
 ROUNDS = 3

@@ -9,8 +9,8 @@ from pydantic_core import PydanticUndefined
 
 from tokenmill_corpus import CleanConfig
 from tokenmill_corpus.profiles import PROFILES
-from tokenmill_shards.mix import MixConfig
-from tokenmill_shards.tokenize import TokenizeConfig
+from tokenmill_shards.mixing.mix import MixConfig
+from tokenmill_shards.writing.tokenize import TokenizeConfig
 from tokenmill_tokenizer.importing.stage import ImportTokenizerConfig
 from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 from tokenmill_trainer.config import RunConfig

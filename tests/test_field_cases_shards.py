@@ -12,7 +12,7 @@ import pytest
 from tokenmill_core.errors import VerificationError
 from tokenmill_core.manifest_io import load_manifest
 from tokenmill_shards import MixtureReader, Shard
-from tokenmill_shards.mmididx import sequence_offsets
+from tokenmill_shards.formats.mmididx import sequence_offsets
 
 Prep = Callable[..., Any]
 MASKED = ("--loss-mask", "answers")

@@ -28,9 +28,9 @@ from tokenmill_core.manifest import (
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
 from tokenmill_core.pieces import group_pieces
 from tokenmill_shards import MixtureReader, ShardWriter, dtype_for
-from tokenmill_shards.places import PLACES_SCHEMA, PLACES_SUFFIX
-from tokenmill_shards.tokenize import STAGE as TOKENIZE
-from tokenmill_shards.tokenize import TokenizeConfig
+from tokenmill_shards.formats.places import PLACES_SCHEMA, PLACES_SUFFIX
+from tokenmill_shards.writing.tokenize import STAGE as TOKENIZE
+from tokenmill_shards.writing.tokenize import TokenizeConfig
 from tokenmill_tokenizer import Encoder
 from tokenmill_tokenizer.decode import Decoder
 from tokenmill_tokenizer.train import STAGE as TRAIN

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenmill_shards.boundaries import Boundaries, surround
+from tokenmill_shards.writing.boundaries import Boundaries, surround
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=6)
 IDS = st.one_of(st.none(), st.integers(10, 12))

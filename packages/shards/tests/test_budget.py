@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_shards.budget import budget_table, parse_tokens
+from tokenmill_shards.mixing.budget import budget_table, parse_tokens
 
 
 @pytest.mark.parametrize(

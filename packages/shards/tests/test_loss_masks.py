@@ -19,7 +19,7 @@ from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.verify import find_problems
 from tokenmill_shards import Shard
-from tokenmill_shards.tokenize import TokenizeConfig
+from tokenmill_shards.writing.tokenize import TokenizeConfig
 from tokenmill_tokenizer.decode import token_bytes
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]

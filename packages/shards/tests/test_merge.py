@@ -16,7 +16,7 @@ from tokenmill_core.lineage import trace_lineage
 from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, publish, verify_files
 from tokenmill_shards import Shard, TokenSource
-from tokenmill_shards.merge import STAGE, MergeConfig
+from tokenmill_shards.writing.merge import STAGE, MergeConfig
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 

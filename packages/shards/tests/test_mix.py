@@ -21,7 +21,7 @@ from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.named_sources import parse_source
 from tokenmill_shards import MixtureReader
-from tokenmill_shards.mix import DENOMINATOR, STAGE, MixConfig, solve_weights
+from tokenmill_shards.mixing.mix import DENOMINATOR, STAGE, MixConfig, solve_weights
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 Mix = Callable[..., LoadedManifest[MixtureManifest]]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenmill_core.errors import InputError
 from tokenmill_core.storage import hash_file
 from tokenmill_shards import Shard, ShardWriter, dtype_for
-from tokenmill_shards.mmididx import sequence_offsets
+from tokenmill_shards.formats.mmididx import sequence_offsets
 
 
 def flat(lists: list[list[Any]]) -> list[Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError
 from tokenmill_shards import SampleOrder
-from tokenmill_shards.blocks import _earliest_deadline_first, _served
+from tokenmill_shards.order.blocks import _earliest_deadline_first, _served
 
 HALFWAY = [999] * 10 + [1] * 10
 EQUAL_GROUPS = st.lists(st.tuples(st.integers(0, 1000), st.integers(1, 12)), min_size=1, max_size=4).map(

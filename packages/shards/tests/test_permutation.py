@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError
 from tokenmill_shards import epoch_key, permute
-from tokenmill_shards.permutation import permute_groups, round_keys
+from tokenmill_shards.order.permutation import permute_groups, round_keys
 
 
 def shuffled(size: int, key: bytes = b"key") -> NDArray[np.int64]:

@@ -96,7 +96,7 @@ def test_auto_hashes_small_datasets_only(
 ) -> None:
     path = Path(tokens.folder) / "shard-00000.bin"
     path.write_bytes(path.read_bytes()[::-1])
-    monkeypatch.setattr("tokenmill_shards.source.AUTO_HASH_BYTES", 10)
+    monkeypatch.setattr("tokenmill_shards.reading.source.AUTO_HASH_BYTES", 10)
     assert TokenSource("a", tokens, verify=Verify.AUTO).num_tokens == 20
 
 

@@ -25,9 +25,9 @@ from tokenmill_core.manifest_io import LoadedManifest, publish, verify_files
 from tokenmill_core.storage import hash_file
 from tokenmill_core.verify import find_problems
 from tokenmill_shards import MixtureReader, Shard, TokenSource
-from tokenmill_shards.mix import STAGE as MIX
-from tokenmill_shards.mix import MixConfig
-from tokenmill_shards.places import read_place
+from tokenmill_shards.formats.places import read_place
+from tokenmill_shards.mixing.mix import STAGE as MIX
+from tokenmill_shards.mixing.mix import MixConfig
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 TEXTS = ["The quick brown fox.", "use <|endoftext|> here", "<|endoftext|>", "日本語 👨‍👩‍👧‍👦\r\n", "x", "a\tb\n\n\n"]

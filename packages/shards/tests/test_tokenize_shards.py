@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
-from tokenmill_shards import Shard, TokenSource, shard_files
-from tokenmill_shards.shard_check import check_shard
-from tokenmill_shards.shard_files import ShardFiles
-from tokenmill_shards.tokenize import TokenizeConfig
+from tokenmill_shards import Shard, TokenSource
+from tokenmill_shards.writing import shard_files
+from tokenmill_shards.writing.shard_check import check_shard
+from tokenmill_shards.writing.shard_files import ShardFiles
+from tokenmill_shards.writing.tokenize import TokenizeConfig
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 FRUGAL = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tokenmill_core.errors import InputError
-from tokenmill_shards.windows import MixtureReader
+from tokenmill_shards.reading.windows import MixtureReader
 
 SAMPLES_READ = 1024
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tokenmill_core.manifest import Frozen
-from tokenmill_shards.source import Verify
+from tokenmill_shards.reading.source import Verify
 
 
 class DataConfig(Frozen):

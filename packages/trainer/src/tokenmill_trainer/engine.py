@@ -23,7 +23,7 @@ from torch import Tensor
 from tokenmill_core.errors import ConfigError, TokenmillError
 from tokenmill_core.manifest import MixtureManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
-from tokenmill_shards.windows import MixtureReader
+from tokenmill_shards.reading.windows import MixtureReader
 from tokenmill_trainer.config import RunConfig, check_world_size, with_vocabulary
 from tokenmill_trainer.data import GlobalBatches, RankSamples
 from tokenmill_trainer.loss import IGNORED, token_loss_sum

@@ -5,7 +5,7 @@ from typing import Any
 from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.manifest import MixtureManifest
 from tokenmill_core.manifest_io import load_manifest
-from tokenmill_shards.windows import MixtureReader
+from tokenmill_shards.reading.windows import MixtureReader
 from tokenmill_trainer.run_folder import RunFolder, locate_mixture
 from tokenmill_trainer.step_log import read_steps
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tokenmill_core.manifest import Frozen
-from tokenmill_shards.windows import MixtureReader
+from tokenmill_shards.reading.windows import MixtureReader
 from tokenmill_trainer.data import split_window
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
 from tokenmill_trainer.model import Decoder

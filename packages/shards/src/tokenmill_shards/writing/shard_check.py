@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokenmill_core.errors import VerificationError
-from tokenmill_shards.boundaries import Boundaries
-from tokenmill_shards.loss_masks import MASK_SUFFIX
-from tokenmill_shards.mmididx import Shard
-from tokenmill_shards.places import PLACES_SUFFIX
+from tokenmill_shards.formats.mmididx import Shard
+from tokenmill_shards.formats.places import PLACES_SUFFIX
+from tokenmill_shards.writing.boundaries import Boundaries
+from tokenmill_shards.writing.loss_masks import MASK_SUFFIX
 
 
 @dataclass(frozen=True)

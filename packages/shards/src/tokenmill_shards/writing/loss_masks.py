@@ -24,7 +24,7 @@ from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import LedgerRow
 from tokenmill_shards.compiled import compiled
-from tokenmill_shards.rejections import Rejecter
+from tokenmill_shards.writing.rejections import Rejecter
 from tokenmill_tokenizer.decode import token_bytes
 from tokenmill_tokenizer.open import load
 

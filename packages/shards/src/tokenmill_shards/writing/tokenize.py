@@ -35,13 +35,13 @@ from tokenmill_core.rejects import keeping_rejects
 from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
 from tokenmill_core.storage import copy_file
-from tokenmill_shards.boundaries import Boundaries, special_ids
-from tokenmill_shards.columns import count_filled, refuse_empty
-from tokenmill_shards.encoded import BatchEncoder
-from tokenmill_shards.loss_masks import LossMasks, refuse_inexact, refuse_unusable
-from tokenmill_shards.mmididx import dtype_for
-from tokenmill_shards.rejections import Rejecter
-from tokenmill_shards.shard_files import ShardForm, ShardSeries
+from tokenmill_shards.formats.mmididx import dtype_for
+from tokenmill_shards.writing.boundaries import Boundaries, special_ids
+from tokenmill_shards.writing.columns import count_filled, refuse_empty
+from tokenmill_shards.writing.encoded import BatchEncoder
+from tokenmill_shards.writing.loss_masks import LossMasks, refuse_inexact, refuse_unusable
+from tokenmill_shards.writing.rejections import Rejecter
+from tokenmill_shards.writing.shard_files import ShardForm, ShardSeries
 from tokenmill_tokenizer import Encoder, OpenedTokenizer, open_tokenizer
 from tokenmill_tokenizer.encoder import Engine
 

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 
 from tokenmill_core.manifest import FileEntry
 from tokenmill_core.storage import HashingWriter
-from tokenmill_shards.boundaries import Boundaries
-from tokenmill_shards.encoded import Encoded
-from tokenmill_shards.loss_masks import MASK_SUFFIX
-from tokenmill_shards.mmididx import ShardWriter, dtype_for
-from tokenmill_shards.places import PLACES_SUFFIX, places_schema
-from tokenmill_shards.shard_check import Expected, check_shard
+from tokenmill_shards.formats.mmididx import ShardWriter, dtype_for
+from tokenmill_shards.formats.places import PLACES_SUFFIX, places_schema
+from tokenmill_shards.writing.boundaries import Boundaries
+from tokenmill_shards.writing.encoded import Encoded
+from tokenmill_shards.writing.loss_masks import MASK_SUFFIX
+from tokenmill_shards.writing.shard_check import Expected, check_shard
 
 
 @dataclass(frozen=True)

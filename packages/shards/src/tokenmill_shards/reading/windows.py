@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import check_identity, load_manifest
-from tokenmill_shards.order import SampleOrder
-from tokenmill_shards.permutation import ROUNDS, epoch_key, permute_groups, round_keys
-from tokenmill_shards.source import TokenSource, Verify, settle
+from tokenmill_shards.order.permutation import ROUNDS, epoch_key, permute_groups, round_keys
+from tokenmill_shards.order.sample_order import SampleOrder
+from tokenmill_shards.reading.source import TokenSource, Verify, settle
 
 EPOCH_KEYS_KEPT = 1 << 14
 OPEN_SHARDS = 512

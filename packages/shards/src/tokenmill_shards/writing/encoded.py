@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tokenmill_shards.boundaries import Boundaries
-from tokenmill_shards.loss_masks import LossMasks
-from tokenmill_shards.mmididx import sequence_offsets
-from tokenmill_shards.rejections import Rejecter
+from tokenmill_shards.formats.mmididx import sequence_offsets
+from tokenmill_shards.writing.boundaries import Boundaries
+from tokenmill_shards.writing.loss_masks import LossMasks
+from tokenmill_shards.writing.rejections import Rejecter
 from tokenmill_tokenizer import Encoder
 
 

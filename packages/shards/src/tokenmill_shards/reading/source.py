@@ -16,8 +16,8 @@ from tokenmill_core import storage
 from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.manifest import FileEntry, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, load_manifest
-from tokenmill_shards.mmididx import Shard, sequence_offsets
-from tokenmill_shards.places import PLACES_SUFFIX, read_place
+from tokenmill_shards.formats.mmididx import Shard, sequence_offsets
+from tokenmill_shards.formats.places import PLACES_SUFFIX, read_place
 
 AUTO_HASH_BYTES = 1 << 30
 """`Verify.AUTO` hashes up to this much."""

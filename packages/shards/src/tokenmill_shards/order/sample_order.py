@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError
-from tokenmill_shards.blocks import BlockOrder
+from tokenmill_shards.order.blocks import BlockOrder
 
 BLOCK_SIZE = 1 << 16
 MAX_WEIGHT_SUM = 1 << 46

@@ -1,0 +1,1 @@
+"""Which share of the samples comes from which source: the solver and `prep mix`."""

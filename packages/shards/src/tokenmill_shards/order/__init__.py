@@ -1,0 +1,1 @@
+"""Which source, and which of its windows, a sample is: pure functions, no files."""

@@ -1,0 +1,1 @@
+"""A mixture written out in training order as fixed-length sequences: `prep pack`."""

@@ -1,0 +1,1 @@
+"""Documents to token shards: `prep tokenize` and `prep merge`."""
