@@ -53,8 +53,14 @@ sample: install  ## build the sample chain in manifests/sample again
 	rm -rf manifests/sample/data
 	$(BIN)/prep run manifests/sample/recipe.toml
 
-bench: install  ## speed side by side with a baseline, as ratios
-	$(BIN)/python benchmarks/loading.py
+bench: install $(VENV)/peers/installed  ## loading beside NumPy, litdata, Megatron and mosaicml-streaming; start-up at 15T tokens
+	$(BIN)/python benchmarks/loading.py --peers $(VENV)/peers/bin/python
+	$(BIN)/python benchmarks/startup.py
+
+$(VENV)/peers/installed: benchmarks/requirements-loading.txt | install
+	$(BIN)/python -m venv $(VENV)/peers
+	$(VENV)/peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-loading.txt
+	@touch $@
 
 TEXT   ?=
 bench-corpus: install  ## corpus rules, dedup and `prep clean` beside datatrove, rensa and a suffix array; TEXT="FILE..." adds text

@@ -1,118 +1,106 @@
-"""Order arithmetic and window reads, beside a bare NumPy gather of the same windows: `make bench`.
+"""Loading beside a bare NumPy gather, litdata, Megatron and mosaicml-streaming: `make bench`.
 
-Prints rates and their ratio, measured in turn in one process, and keeps the result with its date and machine in
-benchmarks/results/.
+    order      samples a second of the order's arithmetic alone
+    windows    shuffled windows of 2048 from 200M tokens, one process, batches of 8, int64: by us and by each peer in
+               turn, each in a process of its own with one thread; the peers of `--peers PYTHON` in that environment
+    waiting    how much of its time a training loop waits for its batch while a thread reads ahead
+
+Prints, and keeps in benchmarks/results/ with date and machine.
 """
 
+import argparse
 import json
 import os
 import platform
-import statistics
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from loading_contestants import BATCH, CONTESTANTS, SEQUENCE_LENGTH, open_ours
+from loading_data import make_mixture
+from turns import summary, take_turns
 
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, StageRef, TokensManifest
-from tokenmill_core.manifest_io import input_ref, publish
-from tokenmill_shards import MixtureReader, SampleOrder, ShardWriter
+from tokenmill_shards import SampleOrder
+from tokenmill_trainer.data import GlobalBatches, RankSamples
 
-NUM_TOKENS, SEQUENCE_LENGTH, ROUNDS, SECONDS = 50_000_000, 2048, 5, 0.5
-
-
-def make_mixture(folder: Path) -> str:
-    """A mixture of one source of random tokens."""
-    with ShardWriter(folder / "shard-00000", np.uint16, 50_000) as writer:
-        writer.append(np.random.default_rng(0).integers(0, 50_000, NUM_TOKENS), np.array([NUM_TOKENS]))
-    common = {"config": {}, "vocab_size": 50_000, "tokenizer_sha256": "0" * 64}
-    tokens = publish(
-        TokensManifest(
-            **common,
-            name="random",
-            stage=StageRef(name="bench", version=1),
-            files=tuple(writer.files),
-            dtype="uint16",
-            end_of_document_id=None,
-            shards=("shard-00000",),
-        ),
-        str(folder),
-    )
-    mixture = MixtureManifest(
-        **common,
-        name="random",
-        stage=StageRef(name="bench", version=1),
-        inputs=(input_ref(tokens, str(folder)),),
-        sources=(MixtureSource(name="random", input=0, weight=1, documents=1, tokens=NUM_TOKENS),),
-        denominator=1,
-        seed=0,
-        end_of_document_id=None,
-    )
-    return publish(mixture, str(folder), "mixture.json").url
+NUM_TOKENS, ROUNDS, STEPS = 200_000_000, 20, 200
+PEERS = ("litdata", "litdata-loader", "mosaicml")
+HERE = Path(__file__).parent
 
 
-def rate(action: Callable[[int], int]) -> float:
-    """Items a second of `action(round)`, which returns how many it did."""
-    done, started = 0, time.perf_counter()
-    while (seconds := time.perf_counter() - started) < SECONDS:
-        done += action(done)
-    return done / seconds
+def bench_order(num_sources: int) -> float:
+    """Samples a second, at best, of a mixture of so many sources with uneven weights."""
+    order, size = SampleOrder(list(range(1, num_sources + 1))), 1 << 18
+    order.locate(np.arange(size))  # compiles
+    seconds = []
+    for number in range(1, ROUNDS + 1):
+        started = time.perf_counter()
+        order.locate(np.arange(number * size, (number + 1) * size))
+        seconds.append(time.perf_counter() - started)
+    return size / min(seconds)
 
 
-def compare(ours: Callable[[int], int], theirs: Callable[[int], int]) -> dict[str, float]:
-    """Median rates of both, taken in turn, and the median of their ratios."""
-    pairs = [(rate(ours), rate(theirs)) for _ in range(ROUNDS)]
-    return {
-        "ours_per_second": statistics.median(a for a, _ in pairs),
-        "baseline_per_second": statistics.median(b for _, b in pairs),
-        "ratio": statistics.median(a / b for a, b in pairs),
+def bench_windows(folder: Path, peers: str | None) -> dict[str, dict[str, float]]:
+    """Samples a second of everybody, and how many times theirs ours is."""
+    commands = {name: [sys.executable, str(HERE / "loading_contestants.py"), name, str(folder)] for name in CONTESTANTS}
+    for name in PEERS if peers else ():
+        commands[name] = [str(peers), str(HERE / "loading_peers.py"), name, str(folder)]
+    return summary(take_turns(commands, ROUNDS), "ours")
+
+
+def bench_waiting(folder: Path, step_seconds: float, batch_size: int) -> dict[str, float]:
+    """Share of a loop's time that it waits for batches of `batch_size`: by threads that read ahead, none or one.
+
+    A step sleeps, as a host does while an accelerator computes.
+    """
+    reader = open_ours(folder)
+    waited = {}
+    for num_workers in (0, 1):
+        batches = GlobalBatches(reader, batch_size, num_workers=num_workers).iterate(0, STEPS)
+        next(batches)  # starts the thread
+        waited[f"{num_workers}_threads"] = _waiting_share(batches, step_seconds)
+    return waited
+
+
+def _waiting_share(batches: Iterator[RankSamples], step_seconds: float) -> float:
+    waiting, started = 0.0, time.perf_counter()
+    time.sleep(step_seconds)
+    while True:
+        asked = time.perf_counter()
+        if next(batches, None) is None:
+            return waiting / (time.perf_counter() - started)
+        waiting += time.perf_counter() - asked
+        time.sleep(step_seconds)
+
+
+def run(peers: str | None) -> dict[str, Any]:
+    """All three."""
+    results: dict[str, Any] = {
+        f"order of {number} sources (samples/s)": bench_order(number) for number in (10, 100, 1000)
     }
+    with tempfile.TemporaryDirectory() as name:
+        make_mixture(Path(name), NUM_TOKENS)
+        results[f"windows of {SEQUENCE_LENGTH}, batches of {BATCH} (samples/s)"] = bench_windows(Path(name), peers)
+        for step, batch in ((0.002, 8), (0.005, 8), (0.005, 64)):
+            what = f"waiting share, steps of {step * 1000:.0f} ms, batches of {batch}"
+            results[what] = bench_waiting(Path(name), step, batch)
+    return results
 
 
-def bench_windows(folder: Path, batch: int) -> dict[str, float]:
-    """Windows in shuffled order through the reader, and by indexing a memory map with the same starts."""
-    reader = MixtureReader.open(make_mixture(folder), SEQUENCE_LENGTH, verify="sizes")
-    tokens = np.memmap(folder / "shard-00000.bin", np.uint16, "r")
-    starts = reader.locate(np.arange(reader.splits[0].num_training)).window * SEQUENCE_LENGTH
-    span = np.arange(SEQUENCE_LENGTH + 1)
-
-    def ours(done: int) -> int:
-        return len(reader.windows(np.arange(done, done + batch)))
-
-    def gather(done: int) -> int:
-        chosen = starts[np.arange(done, done + batch) % starts.size]
-        return len(tokens[chosen[:, None] + span].astype(np.int32))
-
-    ours(0)
-    return compare(ours, gather)
-
-
-def bench_order(num_sources: int) -> dict[str, float]:
-    """Samples a second of the order alone."""
-    order = SampleOrder(list(range(1, num_sources + 1)))
-
-    def ours(done: int) -> int:
-        return order.locate(np.arange(done, done + 65_536))[0].size
-
-    ours(0)
-    return {"ours_per_second": statistics.median(rate(ours) for _ in range(ROUNDS))}
-
-
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Measure, print, keep."""
-    results = {f"order, {n} sources (samples/s)": bench_order(n) for n in (10, 1000)}
-    for batch in (8, 256):
-        with tempfile.TemporaryDirectory() as folder:
-            name = f"windows of {SEQUENCE_LENGTH}, batches of {batch}, beside numpy (samples/s)"
-            results[name] = bench_windows(Path(folder), batch)
-    for name, values in results.items():
-        print(f"{name}: " + ", ".join(f"{key} {value:,.2f}" for key, value in values.items()))
+    parser = argparse.ArgumentParser(description="Loading beside peers.")
+    parser.add_argument("--peers", help="Python of an environment with benchmarks/requirements-loading.txt.")
+    results = run(parser.parse_args(arguments).peers)
+    print(json.dumps(results, indent=2))
     machine = {"date": time.strftime("%Y-%m-%d"), "processor": platform.machine(), "cores": os.cpu_count()}
-    target = Path(__file__).parent / "results" / "loading.json"
-    target.parent.mkdir(exist_ok=True)
+    target = HERE / "results" / "loading.json"
     target.write_text(json.dumps({**machine, "results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

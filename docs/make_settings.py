@@ -9,6 +9,7 @@ from pydantic_core import PydanticUndefined
 
 from tokenmill_corpus import CleanConfig
 from tokenmill_corpus.profiles import PROFILES
+from tokenmill_shards.importing.stage import ImportTokensConfig
 from tokenmill_shards.mixing.mix import MixConfig
 from tokenmill_shards.writing.tokenize import TokenizeConfig
 from tokenmill_tokenizer.importing.stage import ImportTokenizerConfig
@@ -21,6 +22,7 @@ STAGES = {
     "prep train-tokenizer": TrainTokenizerConfig,
     "prep import-tokenizer": ImportTokenizerConfig,
     "prep tokenize": TokenizeConfig,
+    "prep import-tokens": ImportTokensConfig,
     "prep mix": MixConfig,
     "pretrain run": RunConfig,
 }

@@ -75,7 +75,7 @@ def test_weights_are_normalised_shown_and_drawn(
     assert outcome.code == 0
     for share in shares:
         assert f"{share:.2%}" in outcome.out
-    source = MixtureReader.open(str(tmp_path / "mixture.json"), LENGTH).locate(np.arange(20_000)).source
+    source = MixtureReader.open(str(tmp_path / "mixture.json"), LENGTH).mixture.locate(np.arange(20_000)).source
     drawn = np.bincount(source, minlength=2) / 20_000
     assert drawn.tolist() == pytest.approx(shares, abs=1 / 20_000)
 
@@ -115,22 +115,29 @@ def test_too_little_for_one_sequence_is_said_at_once_with_have_and_need(tokens: 
 
 def test_one_sequence_repeats_every_epoch_for_any_number_of_ranks(tokens: Any, mix: Any) -> None:
     reader = MixtureReader.open(str(mix(f"a={tokens('a', 65)}")), LENGTH)
-    windows = reader.windows(np.arange(8))
+    windows = reader.samples(np.arange(8)).tokens
     assert (windows == np.array([*range(64), 9_999])).all()
-    assert reader.locate(np.arange(8)).epoch.tolist() == list(range(8))
+    assert reader.mixture.locate(np.arange(8)).epoch.tolist() == list(range(8))
     # Four ranks of one sample each take samples 0 to 3: the same sequence, in four epochs.
-    assert [reader.windows(np.array([rank])).tolist() for rank in range(4)] == [windows[:1].tolist()] * 4
+    assert [reader.samples(np.array([rank])).tokens.tolist() for rank in range(4)] == [windows[:1].tolist()] * 4
 
 
-def test_a_validation_share_of_zero_holds_out_nothing_and_a_tiny_one_is_refused(tokens: Any, mix: Any) -> None:
-    folder = tokens("a", 50 * LENGTH + 1)
+def test_a_validation_share_of_zero_holds_out_nothing_and_a_tiny_one_is_refused(
+    prep: Prep, write_lines: Any, word_tokenizer: Callable[..., Path], mix: Any, tmp_path: Path
+) -> None:
+    """50 documents, each of 64 tokens with the end of it."""
+    raw = write_lines("many.jsonl", [" ".join(f"w{50 * i + d}" for i in range(63)) for d in range(50)])
+    folder = tmp_path / "many"
+    assert prep("tokenize", raw, "--tokenizer", word_tokenizer(10_000), "--out", folder, "--workers", 1).code == 0
     whole = MixtureReader.open(str(mix(f"a={folder}", validation_share=0)), LENGTH)
-    assert whole.num_validation("a") == 0
-    assert whole.splits[0].num_training == 50
-    with pytest.raises(InputError, match=r"source a has 50 windows .* share of 0\.0001 holds out 0 of them"):
-        MixtureReader.open(str(mix(f"a={folder}", validation_share=0.0001)), LENGTH)
-    some = MixtureReader.open(str(mix(f"a={folder}", validation_share=0.1)), LENGTH)
-    assert (some.splits[0].num_training, some.num_validation("a")) == (45, 5)
+    assert (whole.num_validation("a"), whole.training[0].num_tokens) == (0, 50 * LENGTH)
+    refused = prep("mix", f"a={folder}", "--validation-share", 0.0001, "--out", tmp_path / "no.json")
+    assert refused.code == 1
+    assert "source 'a': a validation share of 0.0001 holds out 0 of its 50 documents, but needs one" in refused.err
+    some = MixtureReader.open(str(mix(f"a={folder}", validation_share=0.3)), LENGTH)
+    held_out = some.held_out[0].num_tokens // LENGTH
+    assert 0 < held_out < 50
+    assert some.training[0].num_tokens == (50 - held_out) * LENGTH
 
 
 # One order
@@ -141,14 +148,14 @@ def ids(located: Any) -> list[tuple[int, ...]]:
     return list(zip(*(part.tolist() for part in located), strict=True))
 
 
-def test_stopping_anywhere_and_going_on_gives_the_same_list(reader: MixtureReader) -> None:
+def test_stopping_anywhere_and_going_on_gives_the_same_list(reader: MixtureReader, tmp_path: Path) -> None:
     """The number of samples consumed is all that is needed, in the middle of an epoch, in a new process or not."""
     batch = 8
-    whole = [ids(reader.locate(np.arange(step * batch, (step + 1) * batch))) for step in range(20)]
+    whole = [ids(reader.mixture.locate(np.arange(step * batch, (step + 1) * batch))) for step in range(20)]
     first = whole[:7]
-    fresh = MixtureReader(reader.manifest, reader.sources, LENGTH)
+    fresh = MixtureReader.open(str(tmp_path / "mixture.json"), LENGTH)
     consumed = sum(map(len, first))
-    rest = [ids(fresh.locate(np.arange(at, at + batch))) for at in range(consumed, 20 * batch, batch)]
+    rest = [ids(fresh.mixture.locate(np.arange(at, at + batch))) for at in range(consumed, 20 * batch, batch)]
     assert first + rest == whole
     assert len({sample for step in whole for sample in step}) == 20 * batch, "no window twice in an epoch"
 
@@ -156,7 +163,7 @@ def test_stopping_anywhere_and_going_on_gives_the_same_list(reader: MixtureReade
 def test_a_new_process_draws_the_same(reader: MixtureReader, tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np; from tokenmill_shards import MixtureReader\n"
-        "print(MixtureReader.open(sys.argv[1], 64).windows(np.arange(50, 90)).sum(axis=1).tolist())"
+        "print(MixtureReader.open(sys.argv[1], 64).samples(np.arange(50, 90)).tokens.sum(axis=1).tolist())"
     )
     found = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "mixture.json")],
@@ -165,26 +172,26 @@ def test_a_new_process_draws_the_same(reader: MixtureReader, tmp_path: Path) -> 
         check=True,
         env=os.environ | {"PYTHONHASHSEED": "11"},
     )
-    assert found.stdout.strip() == str(reader.windows(np.arange(50, 90)).sum(axis=1).tolist())
+    assert found.stdout.strip() == str(reader.samples(np.arange(50, 90)).tokens.sum(axis=1).tolist())
 
 
 @pytest.mark.parametrize(("ranks", "per_rank"), [(2, 4), (1, 8), (4, 2), (8, 1)])
 def test_any_split_into_ranks_and_micro_batches_draws_the_same_global_batch(
     reader: MixtureReader, ranks: int, per_rank: int
 ) -> None:
-    expected = reader.windows(np.arange(40))
+    expected = reader.samples(np.arange(40)).tokens
     for step in range(5):
         shares = [
-            reader.windows(np.arange(step * 8 + rank * per_rank, step * 8 + (rank + 1) * per_rank))
+            reader.samples(np.arange(step * 8 + rank * per_rank, step * 8 + (rank + 1) * per_rank)).tokens
             for rank in range(ranks)
         ]
         assert (np.concatenate(shares) == expected[step * 8 : step * 8 + 8]).all()
 
 
 def test_a_changed_batch_goes_on_from_what_was_consumed(reader: MixtureReader) -> None:
-    expected = ids(reader.locate(np.arange(56)))
-    eight = [sample for step in range(3) for sample in ids(reader.locate(np.arange(step * 8, step * 8 + 8)))]
-    sixteen = [sample for at in (24, 40) for sample in ids(reader.locate(np.arange(at, at + 16)))]
+    expected = ids(reader.mixture.locate(np.arange(56)))
+    eight = [sample for step in range(3) for sample in ids(reader.mixture.locate(np.arange(step * 8, step * 8 + 8)))]
+    sixteen = [sample for at in (24, 40) for sample in ids(reader.mixture.locate(np.arange(at, at + 16)))]
     assert eight + sixteen == expected
 
 
@@ -192,9 +199,9 @@ def test_another_sequence_length_draws_the_sources_alike_and_windows_of_its_own(
     reader: MixtureReader, tmp_path: Path
 ) -> None:
     longer = MixtureReader.open(str(tmp_path / "mixture.json"), 2 * LENGTH)
-    assert [split.num_training for split in longer.splits] == [50, 20]
-    assert (longer.locate(np.arange(500)).source == reader.locate(np.arange(500)).source).all()
-    assert longer.windows(np.arange(3)).shape == (3, 129)
+    assert longer.mixture.num_windows.tolist() == [50, 20]
+    assert (longer.mixture.locate(np.arange(500)).source == reader.mixture.locate(np.arange(500)).source).all()
+    assert longer.samples(np.arange(3)).tokens.shape == (3, 129)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -207,9 +214,9 @@ def test_each_sample_comes_once_an_epoch_for_any_number_of_workers(
     for rank in range(ranks):
         for worker in range(workers):
             for index in range(rank * workers + worker, 200, ranks * workers):
-                (drawn[index],) = ids(reader.locate(np.array([index])))
+                (drawn[index],) = ids(reader.mixture.locate(np.array([index])))
     epochs = [[drawn[index][2] for index in range(start, start + 100)] for start in (0, 100)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(100))
     assert epochs[0] != epochs[1]
-    assert [drawn[index] for index in range(200)] == ids(reader.locate(np.arange(200)))
+    assert [drawn[index] for index in range(200)] == ids(reader.mixture.locate(np.arange(200)))
     assert len(drawn) == 200

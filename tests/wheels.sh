@@ -24,6 +24,7 @@ package = importlib.import_module(name)
 modules = [module.name for module in pkgutil.walk_packages(package.__path__, name + ".")]
 of_extras = {  # imported by nobody without them
     "tokenmill_core.executor.share",  # subclasses of datatrove's executors
+    "tokenmill_shards.mixing.plot",  # matplotlib
     "tokenmill_tokenizer.report.page",  # plots by matplotlib
     "tokenmill_tokenizer.report.plots",
 }

@@ -54,7 +54,9 @@ def test_show(chain, cli):
 
 def test_verify_says_ok_or_names_the_file(chain, cli, tmp_path):
     code, out, _ = cli("verify", chain, tmp_path / "first")
-    assert (code, out) == (0, f"{chain}: ok\n{tmp_path / 'first'}: ok\n")
+    sizes = [[entry.bytes for entry in load_manifest(str(path)).manifest.files] for path in (chain, tmp_path / "first")]
+    shown = [f"ok ({len(each)} files, {sum(each):,} bytes checked)" for each in sizes]
+    assert (code, out) == (0, f"{chain}: {shown[0]}\n{tmp_path / 'first'}: {shown[1]}\n")
     file = chain / "letters-00001.txt"
     file.write_bytes(file.read_bytes()[:-1])
     code, out, _ = cli("verify", chain, tmp_path / "first")
@@ -65,6 +67,7 @@ def test_verify_says_ok_or_names_the_file(chain, cli, tmp_path):
     assert code == 3
     assert json.loads(out)[str(chain)]["ok"] is False
     assert str(file) in json.loads(out)[str(chain)]["problems"][0]
+    assert json.loads(out)[str(chain)]["checked"]["files"] == len(sizes[0])
 
 
 def test_verify_goes_on_after_a_manifest_that_cannot_be_read(chain, cli, tmp_path):

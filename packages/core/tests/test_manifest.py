@@ -19,6 +19,7 @@ from tokenmill_core.manifest import (
     Manifest,
     MixtureManifest,
     MixtureSource,
+    MixtureStage,
     StageRef,
     TokensManifest,
     canonical_json,
@@ -189,15 +190,17 @@ def test_canonical_json_is_one_text_for_one_value():
 
 
 def mixture(**changes):
-    source = MixtureSource(name="a", input=0, weight=3, documents=1, tokens=9)
+    source = MixtureSource(name="a", input=0, documents=1, tokens=9, shard_tokens=(4, 5))
     fields = {
         "name": "m",
         "stage": StageRef(name="mix", version=1),
         "config": {},
         "inputs": (ref(kind=Kind.TOKENS),),
         "sources": (source,),
+        "stages": (MixtureStage(name="s", first_token=0, weights=(3,)),),
         "denominator": 3,
         "seed": 0,
+        "dtype": "uint16",
         "vocab_size": 9,
         "padded_vocab_size": 9,
         "tokenizer_sha256": HASH,
@@ -207,12 +210,30 @@ def mixture(**changes):
 
 
 def test_a_mixture_whose_sources_do_not_hang_together_is_refused():
-    source = mixture().sources[0]
+    source, stage = mixture().sources[0], mixture().stages[0]
     for broken, message in (
         ({"sources": ()}, "there must be one"),
-        ({"sources": (source, source), "denominator": 6}, "a name of its own"),
+        ({"sources": (source, source)}, "a name of its own"),
         ({"sources": (source.model_copy(update={"input": 9}),)}, "beyond the 1 inputs"),
-        ({"denominator": 4}, "do not sum to the denominator 4"),
+        ({"sources": (source.model_copy(update={"fim_rate": 0.5}),)}, "a source has a fim_rate"),
+        ({"denominator": 4}, "one a source and sum to 4"),
+        ({"stages": ()}, "the first must begin at token 0"),
+        ({"stages": (stage.model_copy(update={"first_token": 5}),)}, "the first must begin at token 0"),
+        ({"stages": (stage, stage)}, "each later one after it"),
+        ({"stages": (stage.model_copy(update={"weights": (1, 2)}),)}, "one a source and sum to 3"),
     ):
         with pytest.raises(ValidationError, match=message):
             mixture(**broken)
+
+
+def test_a_source_whose_shards_do_not_sum_up_is_refused():
+    fields = {"name": "a", "input": 0, "documents": 1, "tokens": 9, "shard_tokens": (4, 5)}
+    source = MixtureSource(**fields, held_out_tokens=(1, 2))
+    assert (source.num_held_out_tokens, source.training_tokens) == (3, 6)
+    for broken, message in (
+        ({"tokens": 8}, "do not sum to its 8 tokens"),
+        ({"held_out_tokens": (1,)}, "one number a shard"),
+        ({"held_out_tokens": (5, 0)}, "more tokens than it has"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            MixtureSource(**fields | broken)

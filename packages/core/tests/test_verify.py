@@ -1,5 +1,6 @@
 """Verification: every problem, named."""
 
+import importlib.metadata
 import os
 import re
 
@@ -7,7 +8,7 @@ import pytest
 
 from tokenmill_core.lineage import trace_lineage
 from tokenmill_core.manifest_io import load_manifest
-from tokenmill_core.verify import find_problems
+from tokenmill_core.verify import Checked, find_problems
 
 
 @pytest.fixture
@@ -87,3 +88,43 @@ def test_raw_files_are_found_again_whatever_bytes_their_names_have(make, raw, tm
     first, second = sorted(find_problems(loaded, inputs=True), key=lambda problem: "missing" in problem)
     assert os.fsdecode(b"n\xffa.txt: the content changed") in first
     assert os.fsdecode(b"n\xfeb.txt: missing") in second
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """offered(value): the check of `documents` as an installed package would offer it."""
+
+    def offer(value):
+        found = importlib.metadata.EntryPoints([importlib.metadata.EntryPoint("documents", value, "tokenmill.checks")])
+        monkeypatch.setattr(importlib.metadata, "entry_points", lambda **query: found.select(**query))
+
+    return offer
+
+
+def test_the_check_of_a_kind_looks_at_the_content_of_whole_files(chain, tmp_path, offered):
+    offered("letters_check:check_letters")
+    found = find_problems(load_manifest(str(chain)), checked=(checked := Checked()))
+    assert [problem.split(":")[0] for problem in found] == [f"letters-0000{n}.txt" for n in range(3)]
+    assert (checked.documents, checked.tokens) == (11, 0)
+    assert len(find_problems(load_manifest(str(chain)), inputs=True)) == 6
+    (chain / "letters-00000.txt").unlink()
+    (problem,) = find_problems(load_manifest(str(chain)))
+    assert "missing" in problem
+
+
+def test_what_was_read_is_counted(chain):
+    loaded = load_manifest(str(chain))
+    first = load_manifest(loaded.input_url(0)).manifest
+    assert find_problems(loaded, checked=(alone := Checked())) == []
+    assert find_problems(loaded, inputs=True, checked=(whole := Checked())) == []
+    own, before = (sum(entry.bytes for entry in manifest.files) for manifest in (loaded.manifest, first))
+    assert (alone.files, alone.bytes) == (len(loaded.manifest.files), own)
+    raw = [os.path.getsize(row) for row in sorted((chain.parent / "raw").iterdir())]
+    assert whole.files == len(loaded.manifest.files) + len(first.files) + len(raw)
+    assert whole.bytes == own + before + sum(raw)
+
+
+def test_a_check_that_cannot_be_loaded_is_a_problem(chain, offered):
+    offered("no_such_package:check")
+    (problem,) = find_problems(load_manifest(str(chain)))
+    assert "its content cannot be checked: No module named 'no_such_package'; install" in problem

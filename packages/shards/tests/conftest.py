@@ -1,5 +1,6 @@
 """Small real datasets, written by the same code that writes large ones."""
 
+import hashlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ from tokenmill_core.manifest import (
     FileEntry,
     MixtureManifest,
     MixtureSource,
+    MixtureStage,
     StageRef,
     TokensManifest,
 )
@@ -29,6 +31,8 @@ from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
 from tokenmill_core.pieces import group_pieces
 from tokenmill_shards import MixtureReader, ShardWriter, dtype_for
 from tokenmill_shards.formats.places import PLACES_SCHEMA, PLACES_SUFFIX
+from tokenmill_shards.mixing.held_out import count_shards
+from tokenmill_shards.reading.store import shard_tokens
 from tokenmill_shards.writing.tokenize import STAGE as TOKENIZE
 from tokenmill_shards.writing.tokenize import TokenizeConfig
 from tokenmill_tokenizer import Encoder
@@ -37,6 +41,11 @@ from tokenmill_tokenizer.train import STAGE as TRAIN
 from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 
 MakeTokens = Callable[..., LoadedManifest[TokensManifest]]
+
+
+def hash_of(name: str, shard: int, document: int) -> int:
+    """The hash that a document of `make_tokens` has, as if of its text."""
+    return int.from_bytes(hashlib.sha256(f"{name}/{shard}/{document}".encode()).digest()[:8])
 
 
 @pytest.fixture
@@ -57,7 +66,13 @@ def make_tokens(tmp_path: Path) -> MakeTokens:
             offset += sum(lengths)
             places = folder / f"{prefix.name}{PLACES_SUFFIX}"
             rows = [
-                {"file": f"{name}/{prefix.name}.jsonl", "row": 10 + d, "id": f"{name}-{d}"} for d in range(len(lengths))
+                {
+                    "file": f"{name}/{prefix.name}.jsonl",
+                    "row": 10 + d,
+                    "id": f"{name}-{d}",
+                    "hash": hash_of(name, number, d),
+                }
+                for d in range(len(lengths))
             ]
             pq.write_table(pa.Table.from_pylist(rows, PLACES_SCHEMA), places)
             num_bytes, sha256 = storage.hash_file(str(places))
@@ -82,12 +97,22 @@ def make_tokens(tmp_path: Path) -> MakeTokens:
 
 @pytest.fixture
 def make_mixture(tmp_path: Path) -> Callable[..., LoadedManifest[MixtureManifest]]:
-    """make_mixture({name: (tokens, weight)}, …): a mixture of tokens datasets; its URL opens a MixtureReader."""
+    """make_mixture({name: (tokens, weight)}, …): a mixture of tokens datasets; its URL opens a MixtureReader.
+
+    `later`: further stages as (first token, weights). `sources`: fields of MixtureSource by name.
+    """
 
     def make(
-        parts: dict[str, tuple[LoadedManifest[TokensManifest], int]], seed: int = 0, validation_share: float = 0.0
+        parts: dict[str, tuple[LoadedManifest[TokensManifest], int]],
+        seed: int = 0,
+        validation_share: float = 0.0,
+        later: Sequence[tuple[int, Sequence[int]]] = (),
+        sources: dict[str, dict[str, Any]] | None = None,
+        **fields: Any,
     ) -> LoadedManifest[MixtureManifest]:
         folder = str(tmp_path / "mixture")
+        denominator = max(1, sum(weight for _, weight in parts.values()))
+        weights = [(0, [weight for _, weight in parts.values()]), *later]
         manifest = MixtureManifest(
             name="mixture",
             stage=StageRef(name="mix", version=1),
@@ -97,31 +122,48 @@ def make_mixture(tmp_path: Path) -> Callable[..., LoadedManifest[MixtureManifest
                 MixtureSource(
                     name=name,
                     input=number,
-                    weight=weight,
                     documents=0,
-                    tokens=sum(entry.tokens or 0 for entry in tokens.manifest.files),
+                    tokens=sum(shard_tokens(tokens.manifest)),
+                    shard_tokens=shard_tokens(tokens.manifest),
+                    loss_mask=tokens.manifest.loss_mask,
+                    **held_out_fields(tokens, validation_share),
+                    **(sources or {}).get(name, {}),
                 )
-                for number, (name, (tokens, weight)) in enumerate(parts.items())
+                for number, (name, (tokens, _)) in enumerate(parts.items())
             ),
-            denominator=max(1, sum(weight for _, weight in parts.values())),
+            stages=tuple(
+                MixtureStage(name=f"stage-{number}", first_token=first, weights=tuple(own))
+                for number, (first, own) in enumerate(weights)
+            ),
+            denominator=denominator,
             seed=seed,
             validation_share=validation_share,
+            dtype=next(iter(parts.values()))[0].manifest.dtype,
             vocab_size=60_000,
             padded_vocab_size=60_000,
             tokenizer_sha256="0" * 64,
             end_of_document_id=None,
+            **fields,
         )
         return publish(manifest, folder)
 
     return make
 
 
+def held_out_fields(tokens: LoadedManifest[TokensManifest], share: float) -> dict[str, Any]:
+    """What a mixture says of the held-out documents of a source."""
+    if not share:
+        return {}
+    counts = count_shards(tokens, share, range(len(tokens.manifest.shards)))
+    return {"held_out_documents": counts.documents, "held_out_tokens": counts.shard_tokens}
+
+
 @pytest.fixture
 def two_sources(make_tokens: MakeTokens, make_mixture: Callable[..., LoadedManifest[MixtureManifest]]) -> MixtureReader:
-    """`code` (weight 1, two shards) and `prose` (weight 3), sequence length 16, a tenth held out."""
-    code = make_tokens("code", [[100, 0, 300], [1, 243]])
-    prose = make_tokens("prose", [[1000], [], [500, 7, 493]])
-    mixture = make_mixture({"code": (code, 1), "prose": (prose, 3)}, seed=7, validation_share=0.1)
+    """`code` (weight 1, two shards) and `prose` (weight 3), sequence length 16, some documents held out."""
+    code = make_tokens("code", [[100, 20, 0, 90, 30, 160], [24, 243, 1]])
+    prose = make_tokens("prose", [[300, 150, 50, 500], [], [100, 200, 150, 50, 7, 493]])
+    mixture = make_mixture({"code": (code, 1), "prose": (prose, 3)}, seed=7, validation_share=0.3)
     return MixtureReader.open(mixture.url, 16)
 
 

@@ -1,12 +1,13 @@
-"""Token budgets as people write them, and the table that a budget gives."""
+"""Budgets, epochs and shares as people write them."""
 
-from collections.abc import Callable
-from typing import Any
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_shards.mixing.budget import budget_table, parse_tokens
+from tokenmill_shards.mixing.amounts import parse_per_source, parse_tokens, rounded_down, rounded_up
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from tokenmill_shards.mixing.budget import budget_table, parse_tokens
     ],
 )
 def test_numbers_of_tokens(text: str, tokens: int) -> None:
-    assert parse_tokens(text) == tokens
+    assert parse_tokens(text, "--tokens") == tokens
 
 
 @pytest.mark.parametrize(
@@ -36,39 +37,31 @@ def test_numbers_of_tokens(text: str, tokens: int) -> None:
 )
 def test_what_is_no_number_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match=r"expected a number such as 300M, 10B or 1\.5T"):
-        parse_tokens(text)
+        parse_tokens(text, "--tokens")
 
 
 @pytest.mark.parametrize("text", ["0", "0.4", "0T", "1e400", "1e999T", "2000000T"])
 def test_a_budget_is_at_least_one_token_and_no_more_than_can_be(text: str) -> None:
     with pytest.raises(ConfigError, match="at least 1 and at most"):
-        parse_tokens(text)
+        parse_tokens(text, "--tokens")
 
 
-@pytest.fixture
-def mixture(make_tokens: Callable[..., Any], make_mixture: Callable[..., Any]) -> Callable[[float], Any]:
-    code, prose = make_tokens("code", [[1000]]), make_tokens("prose", [[2000, 2000]])
-    return lambda share: make_mixture({"code": (code, 1), "prose": (prose, 3)}, validation_share=share).manifest
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [("web=4", ("web", "4")), ("4", ("*", "4")), ("a=b=0.5", ("a=b", "0.5")), ("web=1e-3", ("web", "1e-3"))],
+)
+def test_a_number_for_one_source_or_for_all(text: str, parts: tuple[str, str]) -> None:
+    assert parse_per_source(text, "--epochs") == parts
 
 
-def test_the_table_of_a_budget(mixture: Callable[[float], Any]) -> None:
-    rows = budget_table(mixture(0.0), 8000)
-    assert [(row.name, row.tokens, row.share) for row in rows] == [("code", 1000, 0.25), ("prose", 4000, 0.75)]
-    assert [(row.drawn_tokens, row.epochs) for row in rows] == [(2000, 2), (6000, 1.5)]
+@pytest.mark.parametrize("text", ["", "web", "web=", "=4", "web=four", "web:4"])
+def test_what_is_neither_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"--epochs .* expected NAME=NUMBER, or a number for all sources"):
+        parse_per_source(text, "--epochs")
 
 
-def test_without_a_budget_it_is_one_pass(mixture: Callable[[float], Any]) -> None:
-    rows = budget_table(mixture(0.0), None)
-    assert sum(row.drawn_tokens for row in rows) == 5000
-    assert [row.epochs for row in rows] == [1.25, 0.9375]
-
-
-def test_what_is_held_out_is_not_drawn(mixture: Callable[[float], Any]) -> None:
-    rows = budget_table(mixture(0.5), None)
-    assert sum(row.drawn_tokens for row in rows) == 2500
-    assert [row.epochs for row in rows] == [1.25, 0.9375]
-
-
-def test_an_empty_source_has_no_epochs(make_tokens: Callable[..., Any], make_mixture: Callable[..., Any]) -> None:
-    manifest = make_mixture({"a": (make_tokens("a", [[10]]), 1), "b": (make_tokens("b", [[]]), 0)}).manifest
-    assert [(row.share, row.epochs) for row in budget_table(manifest, 100)] == [(1, 10), (0, 0)]
+@given(st.fractions(0, 10**15, max_denominator=10**9))
+def test_rounded_numbers_lie_on_their_side(value: Fraction) -> None:
+    down, up = Fraction(rounded_down(value)), Fraction(rounded_up(value))
+    assert down <= value <= up
+    assert up - down <= value / 1000

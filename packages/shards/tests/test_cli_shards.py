@@ -1,4 +1,4 @@
-"""`prep tokenize`, `mix`, `merge` and `trace` as commands: exit codes, what they print, and what they refuse."""
+"""`prep tokenize`, `merge` and `trace` as commands: exit codes, what they print, and what they refuse."""
 
 import json
 from collections.abc import Callable
@@ -92,46 +92,6 @@ def test_tokenize_shows_examples(prep: Prep) -> None:
     shown = prep("tokenize", "--help").out
     for option in ("--engine", "--shard-size 1GB", "--loss-mask answers", "--beginning-of-document '<s>'", "--carry"):
         assert option in shown
-
-
-def test_mix_prints_shares_and_epochs_for_a_budget(
-    prep: Prep, tokens: Path, raw: Path, tokenizer: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "b.jsonl").write_text('{"text": "It sleeps by the river."}\n')
-    prep("tokenize", tmp_path / "b.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "b", "--workers", 1)
-    arguments = ("mix", f"web={tokens}:6", f"code={tmp_path / 'b'}:24", "--out", tmp_path / "m.json")
-    outcome = prep(*arguments, "--tokens", "1M", "--temperature", 1.0)
-    assert outcome.code == 0
-    lines = [line for line in outcome.out.splitlines() if "│" in line]
-    assert "80.00%" in lines[0]
-    assert "800,000" in lines[0]
-    assert "20.00%" in lines[1]
-    table = json.loads(prep(*arguments, "--tokens", "1M", "--json").out)["table"]
-    assert [(row["name"], round(row["share"], 9)) for row in table] == [("code", 0.8), ("web", 0.2)]
-    assert table[1]["epochs"] == pytest.approx(table[1]["drawn_tokens"] / table[1]["tokens"])
-
-
-@pytest.mark.parametrize(
-    ("weight", "options", "code", "message"),
-    [
-        (":-1", (), 2, "source 'web': weight '-1'"),
-        (":0", (), 2, "all weights are 0"),
-        (":1e9999999", ("--temperature", "0.001"), 0, ""),
-        ("", ("--temperature", "0"), 2, "temperature"),
-        ("", ("--tokens", "lots"), 2, "--tokens 'lots'"),
-        ("", ("--tokens", ""), 2, "--tokens ''"),
-        ("", ("--tokens", "1e400"), 2, "--tokens '1e400'"),
-        ("", ("--validation-share", "1"), 2, "validation_share"),
-        ("", ("--seed", "-1"), 2, "seed"),
-    ],
-)
-def test_mix_refuses(
-    prep: Prep, tokens: Path, tmp_path: Path, weight: str, options: tuple[str, ...], code: int, message: str
-) -> None:
-    outcome = prep("mix", f"web={tokens}{weight}", "--out", tmp_path / "m.json", *options)
-    assert outcome.code == code
-    assert message in outcome.err
-    assert (tmp_path / "m.json").exists() == (code == 0)
 
 
 def test_merge_by_command(prep: Prep, tokens: Path, raw: Path, tokenizer: Path, tmp_path: Path) -> None:

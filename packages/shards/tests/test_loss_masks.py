@@ -153,7 +153,7 @@ def test_the_column_is_kept_only_when_it_is_carried(tokenize: Tokenize) -> None:
     for carry, kept in ((("source",), ["source"]), (("m", "source"), ["m", "source"])):
         tokens = tokenize("a", rows, loss_mask="m", reader={"carry": carry}, out="-".join(carry))
         columns = pq.read_schema(tokens.file_url("shard-00000.documents.parquet")).names
-        assert columns == ["file", "row", "id", *kept]
+        assert columns == ["file", "row", "id", "hash", *kept]
 
 
 def byte_level(**parts: Any) -> Tokenizer:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tokenmill_core.errors import VerificationError
 from tokenmill_shards import Shard, ShardWriter
+from tokenmill_shards.formats.mmididx import write_index
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,27 @@ def test_both_write_the_same_bytes(
     assert ((tmp_path / "ours.bin").read_bytes(), (tmp_path / "ours.idx").read_bytes()) == theirs
 
 
+def test_nothing_at_all_is_the_same_too(megatron: ModuleType, tmp_path: Path, dtype: str) -> None:
+    with ShardWriter(tmp_path / "ours", dtype, 300):
+        pass
+    theirs = megatron_shard(megatron, tmp_path / "theirs", dtype, [])
+    assert ((tmp_path / "ours.bin").read_bytes(), (tmp_path / "ours.idx").read_bytes()) == theirs
+
+
+def test_both_index_documents_of_several_sequences_alike(
+    megatron: ModuleType, tmp_path: Path, dtype: str, documents: list[NDArray[np.int64]]
+) -> None:
+    groups = [documents[:3], documents[3:4], documents[4:]]
+    tokens, index = megatron_shard(megatron, tmp_path / "theirs", dtype, groups)
+    (tmp_path / "ours.bin").write_bytes(tokens)
+    lengths = np.array([document.size for document in documents])
+    write_index(tmp_path / "ours", np.dtype(dtype), lengths, np.array([0, 3, 4, 5]))
+    assert (tmp_path / "ours.idx").read_bytes() == index
+    dataset = megatron.IndexedDataset(str(tmp_path / "ours"))
+    assert dataset.document_indices.tolist() == [0, 3, 4, 5]
+    assert all((dataset[number] == document).all() for number, document in enumerate(documents))
+
+
 def test_megatron_reads_ours(
     megatron: ModuleType, tmp_path: Path, dtype: str, documents: list[NDArray[np.int64]]
 ) -> None:
@@ -69,3 +92,12 @@ def test_ours_reads_megatrons_documents_of_several_sequences(
     assert shard.lengths.tolist() == [document.size for document in documents]
     assert shard.num_documents == 2
     assert all((shard.document(n) == np.concatenate(group)).all() for n, group in enumerate(groups))
+
+
+@pytest.mark.parametrize(("other", "code"), [("uint8", 1), ("int8", 2), ("int16", 3), ("int64", 5), ("float32", 7)])
+def test_token_types_that_no_tokenizer_needs_are_refused(
+    megatron: ModuleType, tmp_path: Path, other: str, code: int
+) -> None:
+    megatron_shard(megatron, tmp_path / "theirs", other, [[np.arange(5)]])
+    with pytest.raises(VerificationError, match=rf"theirs\.idx .*token type code {code}, needs 8 \(uint16\) or 4"):
+        Shard(tmp_path / "theirs")

@@ -1,6 +1,5 @@
 """Mixing: what weights are taken, what they come to, and which are refused by the name of their source."""
 
-import itertools
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -9,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import tokenizers
 from pydantic import ValidationError
 
 from tokenmill_core.build import build_stage
@@ -20,8 +18,11 @@ from tokenmill_core.lineage import trace_lineage
 from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.named_sources import parse_source
-from tokenmill_shards import MixtureReader
-from tokenmill_shards.mixing.mix import DENOMINATOR, STAGE, MixConfig, solve_weights
+from tokenmill_shards.mixing.mix import STAGE
+from tokenmill_shards.mixing.request import MixConfig
+from tokenmill_shards.mixing.shares import DENOMINATOR
+from tokenmill_shards.mixture import Mixture
+from tokenmill_shards.reading.store import shard_tokens
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 Mix = Callable[..., LoadedManifest[MixtureManifest]]
@@ -54,7 +55,9 @@ def empty(tokenize: Tokenize) -> str:
 
 
 def shares(mixture: LoadedManifest[MixtureManifest]) -> dict[str, float]:
-    return {source.name: source.weight / mixture.manifest.denominator for source in mixture.manifest.sources}
+    """Of the first stage."""
+    (weights, *_) = (stage.weights for stage in mixture.manifest.stages)
+    return {s.name: w / DENOMINATOR for s, w in zip(mixture.manifest.sources, weights, strict=True)}
 
 
 @pytest.mark.parametrize(
@@ -73,13 +76,12 @@ def test_positive_weights_are_normalised_whatever_they_sum_to(
 ) -> None:
     mixture = mix(f"a={a}:{weights[0]}", f"b={b}:{weights[1]}")
     assert list(shares(mixture).values()) == pytest.approx(expected, abs=2 / DENOMINATOR)
-    assert mixture.manifest.denominator == DENOMINATOR == sum(s.weight for s in mixture.manifest.sources)
+    assert mixture.manifest.denominator == DENOMINATOR == sum(mixture.manifest.stages[0].weights)
 
 
 def test_a_weight_of_zero_is_never_sampled(mix: Mix, a: str, b: str, empty: str) -> None:
     mixture = mix(f"a={a}:0", f"b={b}:1", f"c={empty}:0")
-    reader = MixtureReader.open(mixture.url, 8)
-    assert set(reader.locate(np.arange(5000)).source.tolist()) == {1}
+    assert set(Mixture(mixture.manifest, 8).locate(np.arange(5000)).source.tolist()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -179,70 +181,140 @@ def test_parts_of_a_source(argument: str, name: str, path: str, weight: Decimal 
     assert (source.name, source.path, source.weight) == (name, path, weight)
 
 
-def test_published_shares_of_mc4() -> None:
-    """α = 0.3 over millions of pages; the published percentages are of the whole set, so their ratios to English."""
-    pages = {"en": 3067, "ru": 756, "es": 416, "de": 397, "fr": 333}
-    published = {"en": 5.67, "ru": 3.71, "es": 3.09, "de": 3.05, "fr": 2.89}
-    weights = dict(zip(pages, solve_weights([Decimal(n) for n in pages.values()], 1 / 0.3), strict=True))
-    for language in pages:
-        ratio = weights[language] / weights["en"]
-        assert ratio == pytest.approx(published[language] / published["en"], rel=0.01)
-        assert ratio == pytest.approx((pages[language] / pages["en"]) ** 0.3, rel=1e-9)
+def test_a_mixture_knows_its_shards_masks_and_ids(mix: Mix, tokenize: Tokenize) -> None:
+    rows = [{"text": f"dog {i} " * 9, "answer": [[0, 3]]} for i in range(4)]
+    masked = tokenize("masked", rows, loss_mask="answer", shard_bytes=100)
+    mixture = mix(f"m={masked.folder}").manifest
+    source = mixture.sources[0]
+    assert len(source.shard_tokens) == len(masked.manifest.shards) > 1
+    assert source.shard_tokens == shard_tokens(masked.manifest)
+    assert source.tokens == sum(source.shard_tokens) == masked.manifest.counts.tokens
+    assert source.loss_mask
+    assert (source.held_out_tokens, source.held_out_documents, source.fim_rate) == ((), 0, 0)
+    assert (mixture.dtype, mixture.end_of_document_id) == (masked.manifest.dtype, 0)
 
 
-def test_published_weights_of_the_pile() -> None:
-    """Share ∝ size · epochs, given as explicit weights."""
-    parts = {"Pile-CC": (227.12, 1), "PMC": (90.27, 2), "Books3": (100.96, 1.5), "OpenWebText2": (62.77, 2)}
-    rest = Decimal("1254.20") - sum(Decimal(str(size)) * Decimal(str(epochs)) for size, epochs in parts.values())
-    sizes = [Decimal(str(size)) * Decimal(str(epochs)) for size, epochs in parts.values()]
-    weights = solve_weights([*sizes, rest], 1.0)
-    percent = [100 * weight / DENOMINATOR for weight in weights[:4]]
-    # The published sizes are themselves rounded to hundredths.
-    assert percent == pytest.approx([18.11, 14.40, 12.07, 10.01], abs=0.006)
+def test_a_longer_run_of_an_unbounded_mixture_is_the_same_mixture(mix: Mix, a: str, b: str) -> None:
+    digests = {
+        mix(f"a={a}", f"b={b}", out=f"{tokens}.json", tokens=tokens).manifest.digest
+        for tokens in (None, "10k", 10_000, "1T")
+    }
+    assert len(digests) == 1
+    bounded = [mix(f"a={a}", f"b={b}", out=f"b{n}.json", tokens=n, max_epochs=9).manifest for n in (300, 400)]
+    assert bounded[0].digest != bounded[1].digest
+    assert [mixture.config["tokens"] for mixture in bounded] == [300, 400]
 
 
-SIZES = st.one_of(
-    st.just(Decimal(0)),
-    st.integers(1, 10),
-    st.integers(10**15, 10**15 + 3),
-    st.integers(1, 10**18),
-    st.decimals(min_value=Decimal("1e-12"), max_value=Decimal(10**6), allow_nan=False, allow_infinity=False),
-).map(Decimal)
-TEMPERATURES = st.sampled_from([1e-9, 0.1, 0.5, 1.0, 3.3, 1e6, 1e300]) | st.floats(0.01, 100)
+def test_names_of_sources_tell_mixtures_apart(mix: Mix, a: str, b: str) -> None:
+    one, two = mix(f"a={a}", f"b={b}", name="m"), mix(f"b={a}", f"a={b}", name="m", out="two.json")
+    assert one.manifest.digest != two.manifest.digest
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(SIZES, min_size=1, max_size=12).filter(any), TEMPERATURES)
-def test_solved_weights(sizes: list[Decimal], temperature: float) -> None:
-    weights = solve_weights(sizes, temperature)
-    assert sum(weights) == DENOMINATOR
-    assert [weight > 0 for weight in weights] == [size > 0 for size in sizes]
-    ranked = sorted(zip(sizes, weights, strict=True))
-    for (small, low), (large, high) in itertools.pairwise(ranked):
-        assert low <= high or small == large, "a larger source never gets less"
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=8), st.floats(0.3, 50))
-def test_solved_weights_are_the_shares_of_the_formula(sizes: list[int], temperature: float) -> None:
-    weights = solve_weights([Decimal(size) for size in sizes], temperature)
-    raised = [(size / max(sizes)) ** (1 / temperature) for size in sizes]
-    for weight, value in zip(weights, raised, strict=True):
-        # A source raised to 1 of 2^40 takes from the largest ones, at most one a source.
-        assert weight / DENOMINATOR == pytest.approx(value / sum(raised), rel=1e-9, abs=len(sizes) / DENOMINATOR)
-
-
-@pytest.mark.parametrize("factor", [Decimal("1e-30"), Decimal("0.7"), Decimal("1e40"), Decimal("1e9999999")])
-def test_only_the_proportions_of_weights_count(factor: Decimal) -> None:
-    sizes = [Decimal(3), Decimal(5), Decimal(7)]
-    assert solve_weights([size * factor if factor < 10**50 else size.scaleb(900_000) for size in sizes], 2.0) == (
-        solve_weights(sizes, 2.0)
+def test_fixed_epochs_of_all_sources_are_the_budget(mix: Mix, tmp_path: Path, a: str, b: str) -> None:
+    mixture = mix(f"a={a}", f"b={b}", epochs={"a": 1, "b": "2.5"}).manifest
+    drawn = [mixture.sources[0].tokens, 2.5 * mixture.sources[1].tokens]
+    assert [weight / DENOMINATOR for weight in mixture.stages[0].weights] == pytest.approx(
+        [tokens / sum(drawn) for tokens in drawn], abs=1e-11
     )
+    total = math.ceil(sum(drawn))
+    assert mix(f"a={a}", f"b={b}", epochs={"a": 1, "b": "2.5"}, tokens=total).manifest == mixture
+    with pytest.raises(ConfigError, match=rf"--tokens {total + 1}: .* training ends after {total} tokens: --tokens"):
+        mix(f"a={a}", f"b={b}", epochs={"a": 1, "b": "2.5"}, tokens=total + 1, out="other.json")
+    assert not (tmp_path / "other.json").exists()
 
 
-def test_a_higher_temperature_evens_out() -> None:
-    sizes = [Decimal(1), Decimal(100)]
-    small = [solve_weights(sizes, t)[0] for t in (0.5, 1.0, 2.0, 10.0, 1e6)]
-    assert small == sorted(small)
-    assert small[0] / DENOMINATOR == pytest.approx(1 / 10001, rel=1e-6)
-    assert small[-1] / DENOMINATOR == pytest.approx(0.5, rel=1e-5)
+@pytest.fixture
+def many(tokenize: Tokenize) -> str:
+    """40 documents of 14 words each."""
+    return tokenize("many", [f"The quick brown fox number {i} jumps over the lazy dog. " for i in range(40)]).folder
+
+
+def test_sizes_are_what_is_left_of_training_after_the_held_out(mix: Mix, many: str, a: str, tmp_path: Path) -> None:
+    mixture = mix(f"many={many}", validation_share=0.3).manifest
+    source = mixture.sources[0]
+    assert 0 < source.held_out_documents < 40
+    assert 0 < source.num_held_out_tokens < source.tokens
+    assert source.training_tokens == source.tokens - sum(source.held_out_tokens)
+    total = source.training_tokens
+    assert mix(f"many={many}", validation_share=0.3, max_epochs=2, tokens=2 * total, out="b.json").manifest.digest
+    with pytest.raises(ConfigError, match=f"allow {2 * total:,} tokens, but there are {2 * total + 1:,}"):
+        mix(f"many={many}", validation_share=0.3, max_epochs=2, tokens=2 * total + 1, out="c.json")
+    with pytest.raises(InputError, match=r"source 'a': a validation share of 1e-09 holds out 0 of its 3 documents"):
+        mix(f"a={a}", validation_share=1e-9, out="d.json")
+    unused = mix(f"a={a}:0", f"many={many}:1", validation_share=0.3, out="e.json").manifest
+    assert unused.stages[0].weights == (0, DENOMINATOR), "a source that is not drawn from may hold out anything"
+
+
+def test_names_of_no_source_are_refused(mix: Mix, a: str) -> None:
+    for settings in (
+        {"epochs": {"b": 1}},
+        {"max_share": {"b": 1}},
+        {"fim": {"b": 1}},
+        {"stages": [{"from_tokens": 1, "weights": {"b": 1}}]},
+    ):
+        with pytest.raises(ConfigError, match="no source is called 'b': the sources are a"):
+            mix(f"a={a}", **settings)
+
+
+def test_weights_stand_with_the_sources_or_in_the_settings(mix: Mix, a: str, b: str) -> None:
+    one = mix(f"a={a}:0.25", f"b={b}:0.75")
+    two = mix(f"a={a}", f"b={b}", weights={"a": "0.25", "b": "0.75"}, out="two.json")
+    assert one.manifest == two.manifest
+    with pytest.raises(ConfigError, match="weights of their own, NAME=DIR:WEIGHT: give them in one place"):
+        mix(f"a={a}:1", f"b={b}:1", weights={"a": 1})
+
+
+# Filling in the middle
+
+
+@pytest.fixture
+def fim_tokenizer(tmp_path: Path) -> Callable[..., Path]:
+    """fim_tokenizer("<PRE>", …): a tokenizer.json of a few words and these special tokens."""
+
+    def write(*special: str) -> Path:
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"w0": 0, "w1": 1}, unk_token="w0"))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        made.add_special_tokens(["<eos>", *special])
+        path = tmp_path / "fim.json"
+        made.save(str(path))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>"),
+        ("<fim_prefix>", "<fim_middle>", "<fim_suffix>"),
+        ("<PRE>", "<MID>", "<SUF>"),
+        ("<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>"),
+    ],
+)
+def test_usual_tokens_for_filling_in_the_middle_are_found(
+    mix: Mix, tokenize: Tokenize, fim_tokenizer: Callable[..., Path], special: tuple[str, ...]
+) -> None:
+    prefix, middle, suffix = special
+    path = str(fim_tokenizer(suffix, prefix, middle))
+    one, two = (tokenize(name, ["w0 w1", f"w1 {name}"], tokenizer=path).folder for name in ("one", "two"))
+    mixture = mix(f"one={one}", f"two={two}", fim={"one": 0.5}, fim_spm_share=0.25).manifest
+    assert mixture.fim is not None
+    assert (mixture.fim.suffix, mixture.fim.prefix, mixture.fim.middle) == (3, 4, 5)
+    assert [(source.fim_rate, source.fim_spm_share) for source in mixture.sources] == [(0.5, 0.25), (0, 0.25)]
+    named = mix(f"one={one}", fim=1, fim_tokens=(middle, prefix, suffix), out="named.json").manifest
+    assert named.fim is not None
+    assert (named.fim.prefix, named.fim.middle, named.fim.suffix) == (5, 4, 3)
+    assert named.sources[0].fim_rate == 1
+
+
+def test_tokens_that_the_tokenizer_lacks_are_refused(
+    mix: Mix, tokenize: Tokenize, fim_tokenizer: Callable[..., Path]
+) -> None:
+    one = tokenize("one", ["w0 w1"], tokenizer=str(fim_tokenizer("<PRE>", "<SUF>"))).folder
+    with pytest.raises(InputError, match=r"none of the usual tokens .*; give --fim-tokens .*'<PRE>', '<SUF>'"):
+        mix(f"one={one}", fim=0.5)
+    with pytest.raises(InputError, match=r"no special token 'w1' for filling in the middle; name one of"):
+        mix(f"one={one}", fim=0.5, fim_tokens=("<PRE>", "w1", "<SUF>"))
+    with pytest.raises(InputError, match=r"fim_tokens <PRE>,<PRE>,<SUF>: .* need a token each"):
+        mix(f"one={one}", fim=0.5, fim_tokens=("<PRE>", "<PRE>", "<SUF>"))
+    assert mix(f"one={one}", fim=0).manifest.fim is None

@@ -24,7 +24,7 @@ from tokenmill_core.manifest import DocumentsManifest, FileEntry, StageRef, Toke
 from tokenmill_core.manifest_io import LoadedManifest, publish, verify_files
 from tokenmill_core.storage import hash_file
 from tokenmill_core.verify import find_problems
-from tokenmill_shards import MixtureReader, Shard, TokenSource
+from tokenmill_shards import MixtureReader, Shard, ShardStore, TokenStream
 from tokenmill_shards.formats.places import read_place
 from tokenmill_shards.mixing.mix import STAGE as MIX
 from tokenmill_shards.mixing.mix import MixConfig
@@ -42,8 +42,17 @@ def documents_of(tokens: LoadedManifest[TokensManifest]) -> Iterator[list[int]]:
 
 
 def places_of(tokens: LoadedManifest[TokensManifest]) -> list[dict[str, Any]]:
-    tables = [pq.read_table(Path(tokens.folder) / f"{name}.documents.parquet") for name in tokens.manifest.shards]
+    paths = [Path(tokens.folder) / f"{name}.documents.parquet" for name in tokens.manifest.shards]
+    tables = [pq.read_table(path, columns=["file", "row", "id"]) for path in paths]
     return [row for table in tables for row in table.to_pylist()]
+
+
+def read_all(tokens: LoadedManifest[TokensManifest]) -> list[int]:
+    """The ids of the whole dataset, as its stream gives them."""
+    stream = TokenStream.whole(ShardStore.open(tokens.url))
+    ids = np.empty(stream.num_tokens, np.int64)
+    stream.read_into(ids, 0)
+    return ids.tolist()
 
 
 def content_of(tokens: LoadedManifest[TokensManifest]) -> dict[str, bytes]:
@@ -124,17 +133,18 @@ def test_a_token_leads_to_its_document_across_shards(tokenize: Tokenize, tmp_pat
         )
     tokens = tokenize("t", inputs=paths)
     assert tokens.manifest.shards == ("shard-00000", "shard-00001", "shard-00002")
-    source, offset = TokenSource("t", tokens), 0
+    stream, offset = TokenStream.whole(ShardStore.open(tokens.url)), 0
     for number, ids in enumerate(documents_of(tokens)):
         for _ in ids:
-            place = source.locate_document(offset)
+            (piece,) = stream.overlapping(offset, offset + 1)
+            place = stream.place(piece.shard, piece.document)
             assert (place.id, place.file, place.row) == (
                 f"{number // 4}-{number % 4}",
                 f"{number // 4}/{number // 4}.jsonl",
                 number % 4 + 1,
             )
             offset += 1
-    assert offset == source.num_tokens == tokens.manifest.counts.tokens
+    assert offset == stream.num_tokens == tokens.manifest.counts.tokens
     path = Path(tokens.folder) / "shard-00001.documents.parquet"
     assert [read_place(path, document).id for document in range(4)] == [f"1-{i}" for i in range(4)]
 
@@ -198,7 +208,7 @@ def test_the_top_id_of_any_vocabulary_is_stored(
     assert tokens.manifest.dtype == ("uint16" if size <= 65_536 else "int32")
     assert list(documents_of(tokens)) == [[size - 2, 0, 7, size - 1]]
     assert (tokens.manifest.end_of_document_id, tokens.manifest.vocab_size) == (size - 1, size)
-    assert TokenSource("w", tokens).read(np.array([0]), 4).tolist() == [[size - 2, 0, 7, size - 1]]
+    assert read_all(tokens) == [size - 2, 0, 7, size - 1]
 
 
 def test_a_tokenizer_without_an_end_token_is_refused_at_the_start(
@@ -248,7 +258,7 @@ def test_nothing_to_tokenize_is_a_dataset_without_shards(tokenize: Tokenize, tmp
     tokens = tokenize("empty", inputs=[tmp_path / "empty.jsonl"])
     assert tokens.manifest.shards == ()
     assert tokens.manifest.counts.tokens == 0
-    assert TokenSource("empty", tokens).num_tokens == 0
+    assert TokenStream.whole(ShardStore.open(tokens.url)).num_tokens == 0
 
 
 def test_a_tokenizer_that_moved_is_the_same_and_another_one_is_not(
@@ -281,6 +291,6 @@ def test_tokens_go_into_a_mixture_that_reads_them(tokenize: Tokenize, tmp_path: 
     build_stage(stage, str(tmp_path / "mixture.json"), LocalExecutor(1))
     reader = MixtureReader.open(str(tmp_path / "mixture.json"), 16)
     stream = [id for ids in documents_of(tokens) for id in ids]
-    located = reader.locate(np.arange(5))
-    for row, window in zip(reader.windows(np.arange(5)).tolist(), located.window.tolist(), strict=True):
+    windows = reader.mixture.locate(np.arange(5)).window.tolist()
+    for row, window in zip(reader.samples(np.arange(5)).tokens.tolist(), windows, strict=True):
         assert row == stream[window * 16 : window * 16 + 17]

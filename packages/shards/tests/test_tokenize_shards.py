@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
-from tokenmill_shards import Shard, TokenSource
+from tokenmill_shards import Shard, ShardStore, TokenStream
 from tokenmill_shards.writing import shard_files
 from tokenmill_shards.writing.shard_check import check_shard
 from tokenmill_shards.writing.shard_files import ShardFiles
@@ -71,11 +71,12 @@ def test_one_task_writes_as_many_shards_as_its_text_fills(tokenize: Tokenize, tm
     assert [len(shard) for shard in shards_of(tokens)] == [10, 10, 5]
     names = [path.name for path in sorted(Path(tokens.folder).glob("*.bin"))]
     assert names == [f"{shard}.bin" for shard in tokens.manifest.shards]
-    source = TokenSource("z", tokens)
+    stream = TokenStream.whole(ShardStore.open(tokens.url))
     per_document = len(shards_of(tokens)[0][0])
     for number in range(25):
-        place = source.locate_document(number * per_document)
-        assert (place.id, place.row, place.document) == (str(number), number + 1, number % 10)
+        (piece,) = stream.overlapping(number * per_document, number * per_document + 1)
+        place = stream.place(piece.shard, piece.document)
+        assert (place.id, place.row, piece.document) == (str(number), number + 1, number % 10)
 
 
 def test_small_files_share_a_task_and_its_size_follows_the_shards(tokenize: Tokenize, tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_carried_columns_stand_beside_the_places(tokenize: Tokenize) -> None:
         (2, None, None),
         (3, "3", None),
     ]
-    assert TokenSource("a", tokens).locate_document(0).row == 1
+    assert ShardStore.open(tokens.url).place(0, 0).row == 1
 
 
 def test_a_carried_column_that_no_document_has_is_warned_of(
@@ -191,12 +192,18 @@ def flip(path: Path, place: int, value: bytes) -> None:
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "id": (lambda folder: flip(folder / "shard-00000.bin", 0, b"\xff\xff"), "ids from .* to 65535 of 300"),
+    "id": (
+        lambda folder: flip(folder / "shard-00000.bin", 0, b"\xff\xff"),
+        "ids from 0 to 65535, but its vocabulary has 300",
+    ),
     "end": (lambda folder: flip(folder / "shard-00000.bin", -2, b"\x07\x00"), "documents that end with 0: 2, but 3"),
     "inner end": (lambda folder: flip(folder / "shard-00000.bin", 2, b"\0\0"), "4 times the id 0.* they need 3"),
     "cut": (lambda folder: os.truncate(folder / "shard-00000.bin", 10), "has 10 bytes, but its index"),
     "lengths": (lambda folder: flip(folder / "shard-00000.idx", 34, b"\x01"), "damaged"),
-    "mask size": (lambda folder: os.truncate(folder / "shard-00000.loss_mask.bin", 3), "bytes of loss mask: 3, but"),
+    "mask size": (
+        lambda folder: os.truncate(folder / "shard-00000.loss_mask.bin", 3),
+        "bytes of loss mask: 3, but .* needed",
+    ),
     "mask value": (lambda folder: flip(folder / "shard-00000.loss_mask.bin", 0, b"\2"), "a loss mask with the value 2"),
 }
 
@@ -208,9 +215,9 @@ def test_what_the_disk_holds_otherwise_is_found_when_a_shard_is_closed(
     """A disk that loses writes, between a file taking its name and being read back."""
     damage, message = DAMAGE[what]
 
-    def damaged_first(prefix: Path, expected: Any) -> None:
+    def damaged_first(prefix: Path, *rest: Any) -> None:
         damage(prefix.parent)
-        check_shard(prefix, expected)
+        check_shard(prefix, *rest)
 
     monkeypatch.setattr(shard_files, "check_shard", damaged_first)
     rows = [{"text": text, "m": True} for text in ("one two", "three", "four")]

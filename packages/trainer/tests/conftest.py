@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tokenmill_shards.reading.samples import Samples
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.data import GlobalBatches
 
@@ -24,17 +26,41 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-class RandomWindows:
-    """Window i is random, but always the same."""
+class RandomSamples:
+    """Sample i is random, but always the same."""
 
-    def windows(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+    def samples(self, indices: NDArray[np.int64]) -> Samples:
         rows = [np.random.default_rng(int(i)).integers(0, VOCABULARY, LENGTH + 1) for i in indices]
-        return np.stack(rows).astype(np.int32)
+        return Samples(np.stack(rows))
+
+
+@dataclass(frozen=True)
+class RowsOfDocuments:
+    """Two random documents a sample, `apart` or joined; of every eighth sample no label counts."""
+
+    apart: bool = True
+
+    def samples(self, indices: NDArray[np.int64]) -> Samples:
+        cuts = 1 + indices * 7 % (LENGTH - 1)
+        places, cuts = np.arange(LENGTH, dtype=np.int32), cuts[:, None].astype(np.int32)
+        counted = (places != cuts - 1) & (indices[:, None] % 8 != 2)
+        positions = np.where(places < cuts, places, places - cuts)
+        return RandomSamples().samples(indices)._replace(counted=counted, positions=positions if self.apart else None)
 
 
 @pytest.fixture
 def source() -> GlobalBatches:
-    return GlobalBatches(RandomWindows(), global_batch_size=8)
+    return GlobalBatches(RandomSamples(), global_batch_size=8)
+
+
+@pytest.fixture
+def documents_apart() -> GlobalBatches:
+    return GlobalBatches(RowsOfDocuments(), global_batch_size=8)
+
+
+@pytest.fixture
+def documents_joined() -> GlobalBatches:
+    return GlobalBatches(RowsOfDocuments(apart=False), global_batch_size=8)
 
 
 @pytest.fixture
@@ -82,7 +108,17 @@ def pretrain() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture(scope="session")
-def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prep() -> Callable[..., None]:
+    """Run `prep` as a process of its own, in folder `cwd`."""
+
+    def run(*arguments: str, cwd: Path) -> None:
+        run_python("-c", TOKENMILL.format("core", "prep"), *arguments, cwd=cwd)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def mixture(tmp_path_factory: pytest.TempPathFactory, prep: Callable[..., None]) -> Path:
     """A mixture of two sources, made by the real stages from this package's own source text."""
     folder = tmp_path_factory.mktemp("mixture")
     import tokenmill_core
@@ -93,23 +129,11 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
         (folder / f"{name}.jsonl").write_text(lines, "utf-8")
 
-    def prep(*arguments: str) -> None:
-        run_python("-c", TOKENMILL.format("core", "prep"), *arguments, cwd=folder)
-
-    prep("train-tokenizer", "core.jsonl", "--vocab-size", "400", "--out", "tokenizer")
+    prep("train-tokenizer", "core.jsonl", "--vocab-size", "400", "--out", "tokenizer", cwd=folder)
     for name in ("trainer", "core"):
-        prep("tokenize", f"{name}.jsonl", "--tokenizer", "tokenizer", "--out", name)
-    prep(
-        "mix",
-        "trainer=trainer",
-        "core=core",
-        "--temperature",
-        "2",
-        "--out",
-        "mixture.json",
-        "--set",
-        "validation_share=0.05",
-    )
+        prep("tokenize", f"{name}.jsonl", "--tokenizer", "tokenizer", "--out", name, cwd=folder)
+    shares = ("--temperature", "2", "--validation-share", "0.2")
+    prep("mix", "trainer=trainer", "core=core", *shares, "--out", "mixture.json", cwd=folder)
     return folder / "mixture.json"
 
 

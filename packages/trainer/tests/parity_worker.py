@@ -1,4 +1,7 @@
-"""Run under torchrun: train the tiny model at each ZeRO stage, save, and write what happened as JSON (rank 0)."""
+"""Run under torchrun: train the tiny model on documents kept apart at each ZeRO stage, save, and write what happened.
+
+Rank 0 writes JSON.
+"""
 
 import json
 import sys
@@ -16,7 +19,7 @@ config, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
 with start_world() as world:
     for stage in range(4):
         training = config.training.model_copy(update={"zero_stage": stage})
-        source = GlobalBatches(conftest.RandomWindows(), training.global_batch_size, world.rank, world.size, 1)
+        source = GlobalBatches(conftest.RowsOfDocuments(), training.global_batch_size, world.rank, world.size, 1)
         with initialize(config.model_copy(update={"training": training}), source) as engine:
             reports = []
             for batch in engine.batches():

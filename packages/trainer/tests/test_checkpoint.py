@@ -9,6 +9,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from tokenmill_core.errors import ConfigError, ManifestError, VerificationError
+from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.manifest_io import load_manifest
 from tokenmill_trainer import Engine, RunConfig, checkpoint, initialize
 from tokenmill_trainer.checkpoint_store import (
     list_checkpoints,
@@ -172,6 +174,7 @@ def test_tensors_of_another_model_are_refused(three: Path, make_config: MakeConf
     [
         ({"training": {"seed": 1}}, "training.seed: 1 here, 0 in the checkpoint; set it back, or start a new run"),
         ({"data": {"sequence_length": 16}}, "data.sequence_length: 16 here, 32 in the checkpoint"),
+        ({"data": {"documents": "separate"}}, "data.documents: 'separate' here, 'join' in the checkpoint"),
         ({"model": {"rope_theta": 5e5}}, "model.rope_theta: 500000.0 here, 10000.0 in the checkpoint"),
         ({"training": {"steps": 12}}, "training.steps: 12 here, 6 in the checkpoint; .* --allow-change schedule"),
         ({"optimizer": {"lr": 0.5}}, "optimizer.lr: 0.5 here, 0.01 in the checkpoint; .* --allow-change schedule"),
@@ -188,13 +191,14 @@ def test_settings_that_make_another_run_are_refused_by_name(
         check_resumable(make_config(**changed), None, manifest, ())
 
 
-def test_what_may_change_freely_and_what_by_saying_so(three: Path, make_config: MakeConfig) -> None:
+def test_what_may_change_freely_and_what_by_saying_so(three: Path, make_config: MakeConfig, mixture: Path) -> None:
     manifest = require_verified(three, pytest.fail).manifest
     free = {"training": {"global_batch_size": 16, "micro_batch_size": 2, "zero_stage": 3}, "data": {"num_workers": 3}}
     check_resumable(make_config(**free), None, manifest, ())
     check_resumable(make_config(training={"steps": 12}), None, manifest, {"schedule"})
-    with pytest.raises(ConfigError, match=r"data.mixture: digest abc… here, none in the checkpoint"):
-        check_resumable(make_config(), "abc", manifest, {"schedule"})
+    data = load_manifest(str(mixture), MixtureManifest).manifest
+    with pytest.raises(ConfigError, match=rf"data.mixture: digest {data.digest[:12]}… here, none in the checkpoint"):
+        check_resumable(make_config(), data, manifest, {"schedule"})
 
 
 def test_the_manifest_says_what_it_was_made_with(three: Path, make_config: MakeConfig) -> None:

@@ -1,25 +1,22 @@
 import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
 
-from tokenmill_trainer import RunConfig, initialize
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_shards.reading.samples import Samples
+from tokenmill_trainer.data import GlobalBatches, tensors_of
 from tokenmill_trainer.loss import IGNORED
-from tokenmill_trainer.validation import rank_batches, validate
 
 
 class Counting:
-    """Window i is i, i, …, so that a batch says which samples it holds; odd batches take longer to read."""
+    """Sample i is i, i, …, so that a batch says which samples it holds; odd batches take longer to read."""
 
-    def windows(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+    def samples(self, indices: NDArray[np.int64]) -> Samples:
         time.sleep(0.004 * (int(indices[0]) // 4 % 2))
-        return np.repeat(indices[:, None], 5, axis=1).astype(np.int32)
+        return Samples(np.repeat(indices[:, None], 5, axis=1))
 
 
 def samples(batches: GlobalBatches, consumed: int, steps: int) -> list[list[int]]:
@@ -43,23 +40,33 @@ def test_a_changed_batch_goes_on_from_the_samples_consumed() -> None:
     assert [i for batch in first + rest for i in batch] == list(range(24))
 
 
-def test_labels_are_the_next_tokens() -> None:
-    class Ascending:
-        def windows(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-            return np.arange(6, dtype=np.int32)[None].repeat(len(indices), 0)
+def test_labels_are_the_next_tokens_and_nothing_is_copied() -> None:
+    tokens = np.arange(6, dtype=np.int64)[None].repeat(2, 0)
+    inputs, labels, positions = tensors_of(Samples(tokens))
+    assert inputs.tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert labels.tolist() == [[1, 2, 3, 4, 5]] * 2
+    assert positions is None
+    assert inputs.data_ptr() == tokens.ctypes.data
+    assert labels.data_ptr() == tokens.ctypes.data + tokens.itemsize
 
-    batch = GlobalBatches(Ascending(), 2).read(0)
-    assert batch.inputs.tolist() == [[0, 1, 2, 3, 4]] * 2
-    assert batch.labels.tolist() == [[1, 2, 3, 4, 5]] * 2
-    assert batch.inputs.dtype == batch.labels.dtype == torch.int64
+
+def test_labels_that_do_not_count_are_ignored_and_stay_inputs() -> None:
+    tokens = np.arange(6, dtype=np.int64)[None].repeat(2, 0)
+    counted = np.array([[True, False, True, True, False], [False] * 5])
+    positions = np.array([[0, 1, 2, 0, 1], [0, 1, 2, 3, 4]], np.int32)
+    inputs, labels, places = tensors_of(Samples(tokens, counted, np.array([0, 3, 5, 10], np.int32), positions))
+    assert inputs.tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert labels.tolist() == [[1, IGNORED, 3, 4, IGNORED], [IGNORED] * 5]
+    assert places is not None
+    assert torch.equal(places, torch.from_numpy(positions))
 
 
 def test_an_error_while_reading_ahead_reaches_the_loop_and_ends_the_threads() -> None:
     class Broken:
-        def windows(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
+        def samples(self, indices: NDArray[np.int64]) -> Samples:
             if indices[0] >= 8:
                 raise OSError("the disk is gone")
-            return np.zeros((len(indices), 3), np.int32)
+            return Samples(np.zeros((len(indices), 3), np.int64))
 
     batches = GlobalBatches(Broken(), 4, num_workers=2).iterate(0, 10)
     with pytest.raises(OSError, match="the disk is gone"):
@@ -67,22 +74,9 @@ def test_an_error_while_reading_ahead_reaches_the_loop_and_ends_the_threads() ->
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("tokenmill-data")]
 
 
-def test_every_rank_validates_the_same_number_of_batches_and_each_window_counts_once() -> None:
-    windows = np.arange(1, 6, dtype=np.int32)[:, None].repeat(4, 1)
-    ranks = [list(rank_batches(windows, rank, 2, micro_batch_size=2)) for rank in (0, 1)]
-    assert [len(batches) for batches in ranks] == [2, 2]
-    counted = [int(label[0]) for batches in ranks for _, labels in batches for label in labels if label[0] != IGNORED]
-    assert counted == [1, 2, 3, 4, 5]
-    assert {inputs.shape for batches in ranks for inputs, _ in batches} == {(2, 3)}
-
-
-def test_validation_does_not_depend_on_the_micro_batch(mixture: Path, make_config: Callable[..., RunConfig]) -> None:
-    config = make_config(
-        model={"vocab_size": 400}, data={"mixture": str(mixture), "sequence_length": 32}, validation={"samples": 7}
-    )
-    with initialize(config) as engine:
-        assert engine.reader is not None
-        results = [validate(engine.model, engine.world, engine.reader, config.validation, n) for n in (1, 3, 8)]
-    assert set(results[0]["val_loss_by_source"]) == {"trainer", "core"}
-    for other in results[1:]:
-        assert other["val_loss"] == pytest.approx(results[0]["val_loss"], abs=1e-6)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="page-locked memory needs a GPU's driver")
+def test_pinned_batches_hold_the_same_and_are_contiguous() -> None:
+    plain, pinned = GlobalBatches(Counting(), 4).read(8), GlobalBatches(Counting(), 4, pin_memory=True).read(8)
+    assert torch.equal(plain.labels, pinned.labels)
+    assert pinned.inputs.is_pinned()
+    assert pinned.inputs.is_contiguous()

@@ -1,4 +1,4 @@
-"""The same numbers on one process and on two, whatever the ranks share out."""
+"""The same numbers on one process and on two, whatever the ranks share out: with documents apart and uneven masks."""
 
 import json
 from collections.abc import Callable
@@ -61,18 +61,18 @@ def single_process(config: RunConfig, source: GlobalBatches, start: Path | None 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_losses_and_norms_equal_those_of_one_process(
-    config: RunConfig, two_ranks: Path, source: GlobalBatches, zero_stage: int
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, zero_stage: int
 ) -> None:
     first, second = json.loads((two_ranks / f"stage-{zero_stage}.json").read_text())
     assert first == second, "the ranks disagree about the norm or the loss"
-    expected = single_process(config, source)
+    expected = single_process(config, documents_apart)
     torch.testing.assert_close(torch.tensor(first, dtype=torch.float64), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_one_process_goes_on_where_two_have_stopped(
-    config: RunConfig, two_ranks: Path, source: GlobalBatches, zero_stage: int
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, zero_stage: int
 ) -> None:
-    resumed = single_process(config, source, two_ranks / f"stage-{zero_stage}")
+    resumed = single_process(config, documents_apart, two_ranks / f"stage-{zero_stage}")
     unbroken = torch.tensor(json.loads((two_ranks / f"stage-{zero_stage}.json").read_text())[0], dtype=torch.float64)
     torch.testing.assert_close(resumed, unbroken[3:], atol=1e-5, rtol=0)

@@ -51,8 +51,7 @@ class LoadedManifest(Generic[M]):
 
 def manifest_url(path: str) -> str:
     """The manifest meant by `path`: itself, or the `manifest.json` of the folder."""
-    fs, inner = storage.filesystem(path)
-    return storage.join(path, MANIFEST_NAME) if fs.isdir(inner) else path
+    return storage.join(path, MANIFEST_NAME) if storage.is_folder(path) else path
 
 
 def is_manifest(path: str) -> bool:

@@ -40,7 +40,7 @@ def check_output(stage: Stage, out: str) -> None:
         if any(file.url.startswith(_place(out) + "/") for file in group.files):
             raise InputError(f"--out {out}: a file that is read lies in it ({group.name}); name another place")
     if is_single_file(out):
-        if stage.phases():
+        if stage.phases() and stage.writes_files:
             raise InputError(f"--out {out}: {stage.name} writes files beside its manifest; name a folder")
         _refuse_foreign_file(out)
         _refuse_other_stage(stage, out, out)

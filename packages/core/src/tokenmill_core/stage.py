@@ -191,6 +191,8 @@ class Stage(ABC):
     """Distributions whose versions are recorded."""
     reads_input_files: ClassVar[bool] = True
     """Whether the content of the input manifests' files is read, and so hashed before."""
+    writes_files: ClassVar[bool] = True
+    """Whether its phases write files beside the manifest, so that this needs a folder of its own."""
 
     config: BaseModel
     """The settings that decide the output, and no others."""

@@ -4,8 +4,8 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
@@ -14,6 +14,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from tokenmill_core.errors import InputError, VerificationError
+from tokenmill_core.remote import driver_options, is_http, plain_errors
 
 CHUNK_BYTES = 1 << 20
 _ESCAPED_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")
@@ -24,9 +25,13 @@ def filesystem(url: str) -> tuple[Any, str]:
     if "://" not in url:
         return LocalFileSystem(), os.path.abspath(url)
     try:
-        return fsspec.core.url_to_fs(url)  # type: ignore[no-any-return]
+        options = {} if is_local(url) else driver_options(url)
+        return fsspec.core.url_to_fs(url, **options)  # type: ignore[no-any-return]
     except (ImportError, ValueError) as error:
-        raise InputError(f"cannot open {url!r}: {error}; install the fsspec driver for this protocol") from error
+        raise InputError(
+            f"cannot open {url!r}: {error}; install the fsspec driver for this protocol "
+            "(for http and s3: pip install 'tokenmill-core[http,s3]')"
+        ) from error
 
 
 def is_local(url: str) -> bool:
@@ -66,7 +71,9 @@ def from_relative(relative: str, base: str) -> str:
     if os.path.isabs(relative):
         return as_stored(relative)
     if not is_local(base):
-        return join(base, relative)
+        protocol, _, folder = base.partition("://")
+        # An object store takes `..` for a name.
+        return f"{protocol}://{posixpath.normpath(posixpath.join(folder, relative))}"
     return as_stored(os.path.normpath(os.path.join(local_path(base), relative)))
 
 
@@ -85,36 +92,62 @@ def as_stored(url: str) -> str:
 def exists(url: str) -> bool:
     """Whether something lies at `url`."""
     fs, path = filesystem(url)
-    return bool(fs.exists(path))
+    with _errors_of(url):
+        # Else a web server that is down would be a file that is missing.
+        return bool(fs.exists(path, strict=True) if is_http(url) else fs.exists(path))
+
+
+def is_folder(url: str) -> bool:
+    """Whether `url` is a folder; for a web server, a page of links to what is in it."""
+    fs, path = filesystem(url)
+    with _errors_of(url):
+        return bool(fs.isdir(path))
 
 
 def size(url: str) -> int:
     """Bytes of the file at `url`."""
     fs, path = filesystem(url)
-    return int(fs.size(path))
+    with _errors_of(url):
+        return int(fs.size(path))
 
 
 def open_read(url: str) -> IO[bytes]:
     """The file at `url`, for reading bytes."""
     fs, path = filesystem(url)
-    return fs.open(path, "rb")  # type: ignore[no-any-return]
+    with _errors_of(url):
+        return fs.open(path, "rb")  # type: ignore[no-any-return]
 
 
 def read_bytes(url: str) -> bytes:
     """All of the file at `url`."""
-    with open_read(url) as file:
+    with _errors_of(url), open_read(url) as file:
         return file.read()
+
+
+def read_chunks(url: str) -> Iterator[bytes]:
+    """The file at `url` from begin to end, bit by bit, from a web server by a single request.
+
+    Errors of a remote one: `InputError`, and `RemoteError` where asking again may help.
+    """
+    fs, path = filesystem(url)
+    options = {"block_size": 0} if is_http(url) else {}
+    with _errors_of(url), fs.open(path, "rb", **options) as file:
+        while chunk := file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _errors_of(url: str) -> AbstractContextManager[None]:
+    return nullcontext() if is_local(url) else plain_errors(url)
 
 
 def hash_file(url: str, on_bytes: Callable[[int], None] | None = None) -> tuple[int, str]:
     """(bytes, sha256) of the file at `url`; `on_bytes` is told how far it has come, chunk by chunk."""
     digest, total = hashlib.sha256(), 0
-    with open_read(url) as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            total += len(chunk)
-            if on_bytes:
-                on_bytes(len(chunk))
+    for chunk in read_chunks(url):
+        digest.update(chunk)
+        total += len(chunk)
+        if on_bytes:
+            on_bytes(len(chunk))
     return total, digest.hexdigest()
 
 
@@ -152,8 +185,8 @@ def _naming_file(error: BaseException, path: Path) -> BaseException:
 
 def copy_file(url: str, target: Path) -> tuple[int, str]:
     """Copy the file at `url` to a local `target`: (bytes, sha256) of what was copied."""
-    with open_read(url) as source, HashingWriter(target) as writer:
-        while chunk := source.read(CHUNK_BYTES):
+    with HashingWriter(target) as writer:
+        for chunk in read_chunks(url):
             writer.write(chunk)
     return writer.bytes, writer.sha256
 

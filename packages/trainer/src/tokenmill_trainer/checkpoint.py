@@ -162,6 +162,7 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
         consumed_samples=progress.consumed_samples,
         consumed_tokens=progress.consumed_tokens,
         world_size=engine.world.size,
+        sources=engine.reader.use(progress.consumed_samples) if engine.reader else (),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, model_validator
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_core.manifest import Frozen, MixtureManifest
+from tokenmill_core.manifest import Frozen, MixtureManifest, PackedManifest
 from tokenmill_trainer.checkpoint_store import CheckpointConfig
 from tokenmill_trainer.data import DataConfig
 from tokenmill_trainer.metrics import LoggingConfig
@@ -76,21 +76,40 @@ def check_world_size(config: RunConfig, world_size: int) -> None:
         )
 
 
-def with_vocabulary(config: RunConfig, mixture: MixtureManifest) -> RunConfig:
-    """`config` with `model.vocab_size` filled in from the mixture, or `ConfigError` where the model's is too small."""
-    size = config.model.vocab_size or mixture.padded_vocab_size
-    if size < mixture.vocab_size:
+def fitted(config: RunConfig, data: MixtureManifest | PackedManifest) -> RunConfig:
+    """`config` with what is left open taken over from `data`: the vocabulary, and the length of packed sequences.
+
+    Errors: `ConfigError` where what is given does not fit it.
+    """
+    size = config.model.vocab_size or data.padded_vocab_size
+    if size < data.vocab_size:
         raise ConfigError(
             f"model.vocab_size: {size} rows cannot hold the ids of the mixture's tokenizer, which has "
-            f"{mixture.vocab_size}; leave the setting out to take them over"
+            f"{data.vocab_size}; leave the setting out to take them over"
         )
-    return config.model_copy(update={"model": config.model.model_copy(update={"vocab_size": size})})
+    length = config.data.sequence_length
+    if isinstance(data, PackedManifest) and length != data.sequence_length:
+        if "sequence_length" in config.data.model_fields_set:
+            raise ConfigError(
+                f"data.sequence_length: {length} is asked for, but {data.name} is packed with {data.sequence_length}; "
+                "leave the setting out to take it over, or pack again"
+            )
+        length = data.sequence_length
+    sections = {
+        "model": config.model.model_copy(update={"vocab_size": size}),
+        "data": config.data.model_copy(update={"sequence_length": length}),
+    }
+    return config.model_copy(update=sections)
 
 
 def recorded(config: RunConfig) -> dict[str, Any]:
     """The settings as manifests hold them: without those of where the data lies and how it is read and shown."""
     return config.model_dump(
-        mode="json", exclude={"data": {"mixture", "num_workers", "verify"}, "logging": {"interval", "peak_flops"}}
+        mode="json",
+        exclude={
+            "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
+            "logging": {"interval", "peak_flops"},
+        },
     )
 
 

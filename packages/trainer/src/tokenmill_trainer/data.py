@@ -1,6 +1,6 @@
 """The torch face of the mixture: step after step, this rank's samples of the global batch.
 
-    samples [c, c + G) of the mixture ─ rank r's contiguous slice ─▶ windows (G / ranks, L + 1) ─▶ inputs, labels
+    samples [c, c + G) of the mixture ─ rank r's contiguous slice ─▶ tokens (G / ranks, L + 1) ─▶ inputs, labels
 
 The order depends on nothing but the number of samples consumed before, so that number alone is enough to go on, and
 neither ranks, micro-batches nor prefetching threads change it.
@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +20,19 @@ from pydantic import Field
 from torch import Tensor
 
 from tokenmill_core.manifest import Frozen
-from tokenmill_shards.reading.source import Verify
+from tokenmill_shards.reading.cache import DEFAULT_SIZE
+from tokenmill_shards.reading.samples import Samples
+from tokenmill_shards.reading.store import Verify
+from tokenmill_trainer.loss import IGNORED
+
+
+class Documents(StrEnum):
+    """What documents in one sample have to do with each other."""
+
+    JOIN = "join"
+    """Attention and loss run across them, as in GPT-2 and GPT-3."""
+    SEPARATE = "separate"
+    """Attention stays within each, positions start again, and none is asked to predict the first token of the next."""
 
 
 class DataConfig(Frozen):
@@ -29,17 +42,23 @@ class DataConfig(Frozen):
     """Path of the mixture manifest; `--mixture` on the command line sets it."""
     sequence_length: int = Field(default=1024, gt=0)
     """Tokens a sample is trained on; a window has one more, the last label."""
+    documents: Documents = Documents.JOIN
+    """`join`: a sample is one text. `separate`: attention, positions and loss stay within each of its documents."""
     num_workers: int = Field(default=1, ge=0)
     """Threads that read ahead; 0 reads in the training loop itself."""
     verify: Verify = Verify.AUTO
     """What is checked of the shards before training: `sizes`, `full` (every hash), or `auto`, full up to 1 GiB."""
+    cache: str | None = None
+    """Folder that keeps copies of remote shards; none: $TOKENMILL_CACHE, or `~/.cache/tokenmill/shards`."""
+    cache_size: str = DEFAULT_SIZE
+    """Most that it keeps, such as `500GB`; what was used least recently makes room."""
 
 
-class WindowReader(Protocol):
-    """What is needed of a mixture: windows of tokens by global sample index."""
+class SampleSource(Protocol):
+    """What is needed of a reader: samples by global index."""
 
-    def windows(self, indices: NDArray[np.int64]) -> NDArray[np.int32]:
-        """(number of indices, sequence_length + 1) token ids."""
+    def samples(self, indices: NDArray[np.int64]) -> Samples:
+        """The samples `indices` (B,)."""
         ...
 
 
@@ -53,30 +72,40 @@ class RankSamples:
     """(samples of this rank, L) int64."""
     labels: Tensor
     """(samples of this rank, L) int64, the token after each input, or `loss.IGNORED`."""
+    positions: Tensor | None = None
+    """(samples of this rank, L) int32, the place of each input in its document; none: documents are joined."""
 
 
-def split_window(windows: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-    """(inputs, labels), each (n, L) int64, of windows (n, L + 1)."""
-    tokens = torch.from_numpy(windows.astype(np.int64))
-    return tokens[:, :-1], tokens[:, 1:]
+def tensors_of(samples: Samples) -> tuple[Tensor, Tensor, Tensor | None]:
+    """(inputs, labels, positions) of B samples, each (B, L); inputs and, where all count, labels share their memory."""
+    tokens = torch.from_numpy(samples.tokens)
+    inputs, labels = tokens[:, :-1], tokens[:, 1:]
+    if samples.counted is not None:
+        labels = labels.masked_fill(~torch.from_numpy(samples.counted), IGNORED)
+    return inputs, labels, None if samples.positions is None else torch.from_numpy(samples.positions)
 
 
 @dataclass(frozen=True)
 class GlobalBatches:
     """The steps of a run as seen from one rank; iterate from any number of consumed samples."""
 
-    reader: WindowReader
+    reader: SampleSource
     global_batch_size: int
     rank: int = 0
     world_size: int = 1
     num_workers: int = 0
+    pin_memory: bool = False
+    """Whether batches lie in page-locked memory, from where a GPU fetches them while it computes."""
 
     def read(self, first_sample: int) -> RankSamples:
         """This rank's part of the global batch that begins at `first_sample`."""
         share = self.global_batch_size // self.world_size
         begin = first_sample + self.rank * share
-        windows = self.reader.windows(np.arange(begin, begin + share, dtype=np.int64))
-        return RankSamples(first_sample, *split_window(windows))
+        inputs, labels, positions = tensors_of(self.reader.samples(np.arange(begin, begin + share, dtype=np.int64)))
+        if self.pin_memory:
+            inputs, labels = _pinned(inputs), _pinned(labels)
+            positions = None if positions is None else _pinned(positions)
+        return RankSamples(first_sample, inputs, labels, positions)
 
     def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
         """`num_steps` global batches from sample `consumed_samples` on."""
@@ -85,6 +114,11 @@ class GlobalBatches:
             yield from map(self.read, starts)
         else:
             yield from _read_ahead(self.read, starts, self.num_workers)
+
+
+def _pinned(tensor: Tensor) -> Tensor:
+    """A contiguous copy in page-locked memory: from a view with gaps a GPU copies only by way of ordinary memory."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 
 def _read_ahead(read: Callable[[int], RankSamples], starts: range, num_workers: int) -> Iterator[RankSamples]:

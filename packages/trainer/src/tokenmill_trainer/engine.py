@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -21,13 +22,15 @@ import torch
 from torch import Tensor
 
 from tokenmill_core.errors import ConfigError, TokenmillError
-from tokenmill_core.manifest import MixtureManifest
-from tokenmill_core.manifest_io import LoadedManifest, load_manifest
-from tokenmill_shards.reading.windows import MixtureReader
-from tokenmill_trainer.config import RunConfig, check_world_size, with_vocabulary
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards.open_samples import SamplesManifest
+from tokenmill_shards.packing.reader import PackedReader
+from tokenmill_shards.reading.reader import MixtureReader
+from tokenmill_trainer.config import RunConfig, check_world_size, fitted
 from tokenmill_trainer.data import GlobalBatches, RankSamples
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
 from tokenmill_trainer.model import Decoder
+from tokenmill_trainer.open_data import open_data, open_validation
 from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
 from tokenmill_trainer.parallel import build_model, global_gradient_norm, prepare_backward
 from tokenmill_trainer.report import Progress, StepReport
@@ -54,6 +57,8 @@ class Batch:
     """(samples, L) int64 token ids."""
     labels: Tensor
     """(samples, L) int64, the next tokens; `IGNORED` (-100) is not counted."""
+    positions: Tensor | None
+    """(samples, L) int32, the place of each input in its document; none: documents are joined."""
     first_sample: int
     """Index of the first sample of the global batch it belongs to."""
     global_tokens: int
@@ -71,8 +76,10 @@ class Engine:
         self.model = model
         self.optimizer = build_optimizer(model, config.optimizer)
         self.progress = Progress()
-        self.reader: MixtureReader | None = None
-        self.mixture: LoadedManifest[MixtureManifest] | None = None
+        self.reader: MixtureReader | PackedReader | None = None
+        self.validation_reader: MixtureReader | None = None
+        self.mixture: LoadedManifest[SamplesManifest] | None = None
+        """What is trained on, a mixture or a packed dataset; none: data of another making."""
         self._source = source
         self._resources = ExitStack()
         self._current: Batch | None = None
@@ -89,17 +96,19 @@ class Engine:
         global_tokens = int(self.world.sum([counted])[0])
         size = self.config.training.micro_batch_size
         for begin in range(0, len(samples.inputs), size):
-            inputs, labels = (
-                tensor[begin : begin + size].to(self.world.device, non_blocking=True)
-                for tensor in (samples.inputs, samples.labels)
-            )
-            is_last = begin + size >= len(samples.inputs)
-            yield Batch(inputs, labels, samples.first_sample, global_tokens, is_last)
+            rows, is_last = slice(begin, begin + size), begin + size >= len(samples.inputs)
+            inputs, labels = self._on_device(samples.inputs[rows]), self._on_device(samples.labels[rows])
+            positions = None if samples.positions is None else self._on_device(samples.positions[rows])
+            yield Batch(inputs, labels, positions, samples.first_sample, global_tokens, is_last)
+
+    def _on_device(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.world.device, non_blocking=True)
 
     def __call__(self, batch: Batch) -> Tensor:
         """The micro-batch's share of the step's loss: summed cross-entropy / tokens of the global batch, a scalar."""
         self._current = batch
-        return token_loss_sum(self.model, batch.inputs, batch.labels) / max(batch.global_tokens, 1)
+        loss_sum = token_loss_sum(self.model, batch.inputs, batch.labels, batch.positions)
+        return loss_sum / max(batch.global_tokens, 1)
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
@@ -187,26 +196,17 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
         torch.manual_seed(config.training.seed + world.rank)
         reader, mixture = None, None
         if source is None:
-            mixture, reader = open_mixture(config, world)
-            config = with_vocabulary(config, mixture.manifest)
+            mixture, reader = open_data(config, world)
+            config = fitted(config, mixture.manifest)
             batch_size, num_workers = config.training.global_batch_size, config.data.num_workers
-            source = GlobalBatches(reader, batch_size, world.rank, world.size, num_workers)
+            on_gpu = world.device.type == "cuda"
+            source = GlobalBatches(reader, batch_size, world.rank, world.size, num_workers, pin_memory=on_gpu)
         engine = Engine(config, world, _build_model(config, world), source)
         engine.reader, engine.mixture = reader, mixture
+        if reader is not None and mixture is not None:
+            engine.validation_reader = world.on_each(partial(open_validation, config, mixture, reader))
         engine._resources = resources.pop_all()
     return engine
-
-
-def open_mixture(config: RunConfig, world: World) -> tuple[LoadedManifest[MixtureManifest], MixtureReader]:
-    """The mixture's manifest and its reader. Collective: an error of one rank is raised on all."""
-    if not config.data.mixture:
-        raise ConfigError("data.mixture: no mixture is given; name one with --mixture or in the config file")
-
-    def open_here() -> tuple[LoadedManifest[MixtureManifest], MixtureReader]:
-        loaded = load_manifest(config.data.mixture, MixtureManifest)
-        return loaded, MixtureReader.open(config.data.mixture, config.data.sequence_length, verify=config.data.verify)
-
-    return world.on_each(open_here)
 
 
 def _build_model(config: RunConfig, world: World) -> Decoder:

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tokenmill_core.errors import ConfigError, ExitCode, InputError
-from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.manifest import CheckpointManifest, SourceUse
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards.open_samples import SamplesManifest
+from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_shards.statistics import unigram_entropy
 from tokenmill_trainer import checkpoint, checkpoint_store
 from tokenmill_trainer.config import RunConfig
@@ -16,8 +18,9 @@ from tokenmill_trainer.console import RunConsole
 from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
 from tokenmill_trainer.flops import flops_per_token, peak_flops
 from tokenmill_trainer.metrics import StepMeter
+from tokenmill_trainer.open_data import check_enough
 from tokenmill_trainer.report import StepReport
-from tokenmill_trainer.resume import check_resumable
+from tokenmill_trainer.resume import check_ledger, check_resumable
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.signals import StopSignals
 from tokenmill_trainer.step_log import StepLog, read_steps
@@ -49,7 +52,7 @@ def train(
                 console.say(f"{out}: all {engine.progress.step} steps are done already")
             elif not run_steps(engine, run, console, data_log):
                 return ExitCode.STOPPED
-            engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress))
+            engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine)))
             engine.world.on_main(lambda: console.say(summary(engine, run)))
             console.say(f"done: {out}")
     return ExitCode.DONE
@@ -78,18 +81,28 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     else:
         world.on_main(run.check_free)
     if found is not None:
-        check_resumable(engine.config, _mixture(engine).manifest.digest, found.manifest, allow_changes)
-        if found.manifest.step > engine.config.training.steps:
-            raise ConfigError(
-                f"training.steps: {engine.config.training.steps} is less than the {found.manifest.step} steps that "
-                f"{found.manifest.name} has done; ask for more"
-            )
-        checkpoint.restore(engine, found)
+        go_on_from(found, engine, allow_changes)
         console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")
-    if engine.config.validation.interval and not _mixture(engine).manifest.validation_share:
-        console.say("no validation: this mixture holds nothing out; mix it with --validation-share to have some")
+    training, progress = engine.config.training, engine.progress
+    samples_left = (training.steps - progress.step) * training.global_batch_size
+    check_enough(_reader(engine), progress.consumed_samples, samples_left)
+    if engine.config.validation.interval:
+        for reason in _reasons_against_validation(engine):
+            console.say(f"no validation: {reason}")
     world.on_main(lambda: checkpoint_store.remove_unfinished(run.checkpoints))
     world.on_main(lambda: run.begin(engine.config, _mixture(engine)))
+
+
+def go_on_from(found: LoadedManifest[CheckpointManifest], engine: Engine, allow_changes: Collection[str]) -> None:
+    """Put the engine where a verified checkpoint was, if settings and data allow it. Collective."""
+    check_resumable(engine.config, _mixture(engine).manifest, found.manifest, allow_changes)
+    check_ledger(_reader(engine), found.manifest)
+    if found.manifest.step > engine.config.training.steps:
+        raise ConfigError(
+            f"training.steps: {engine.config.training.steps} is less than the {found.manifest.step} steps that "
+            f"{found.manifest.name} has done; ask for more"
+        )
+    checkpoint.restore(engine, found)
 
 
 def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Path | None) -> bool:
@@ -130,8 +143,16 @@ def _due(step: int, interval: int, is_end: bool) -> bool:
 
 def _validate(engine: Engine) -> dict[str, Any]:
     config = engine.config
-    assert engine.reader is not None
-    result = validate(engine.model, engine.world, engine.reader, config.validation, config.training.micro_batch_size)
+    if engine.validation_reader is None:
+        return {}
+    result = validate(
+        engine.model,
+        engine.world,
+        engine.validation_reader,
+        config.validation,
+        micro_batch_size=config.training.micro_batch_size,
+        consumed_samples=engine.progress.consumed_samples,
+    )
     for source, loss in result["val_loss_by_source"].items():
         if not math.isfinite(loss):
             raise NonFiniteError(
@@ -148,10 +169,28 @@ def _samples(report: StepReport) -> dict[str, Any]:
     }
 
 
-def _mixture(engine: Engine) -> LoadedManifest[MixtureManifest]:
+def _reasons_against_validation(engine: Engine) -> list[str]:
+    if engine.validation_reader is None:
+        return ["the mixture that this dataset was packed from is not where it was"]
+    if not engine.validation_reader.manifest.validation_share:
+        return ["this mixture holds nothing out; mix it with --validation-share to have some"]
+    return []
+
+
+def _mixture(engine: Engine) -> LoadedManifest[SamplesManifest]:
     if engine.mixture is None:
         raise InputError("training into a run folder needs a mixture; use the engine itself for other data")
     return engine.mixture
+
+
+def _reader(engine: Engine) -> SampleReader:
+    assert engine.reader is not None, "a mixture has a reader"
+    return engine.reader
+
+
+def _use(engine: Engine) -> tuple[SourceUse, ...]:
+    """What training has drawn from each source so far."""
+    return _reader(engine).use(engine.progress.consumed_samples)
 
 
 def _console(engine: Engine) -> RunConsole:

@@ -26,6 +26,7 @@ class StepMeter:
     def __init__(self, flops_per_token: float, peak_flops: float | None, world_size: int) -> None:
         self._flops_per_token = flops_per_token
         self._peak = peak_flops * world_size if peak_flops else None
+        self._world_size = world_size
         self._last = time.perf_counter()
 
     def restart(self) -> None:
@@ -42,6 +43,7 @@ class StepMeter:
             "step": report.progress.step,
             "consumed_samples": report.progress.consumed_samples,
             "consumed_tokens": report.progress.consumed_tokens,
+            "world_size": self._world_size,
             "loss": report.loss,
             "grad_norm": report.grad_norm,
             "lr": report.lr,

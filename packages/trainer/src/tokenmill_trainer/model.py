@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from torch import Tensor, nn
 
 from tokenmill_core.manifest import Frozen
+from tokenmill_trainer.attention import attend, document_mask
 from tokenmill_trainer.kv_cache import KeyValueCache
 from tokenmill_trainer.presets import PRESETS
 from tokenmill_trainer.rotary import RotaryTable, rotate
@@ -103,30 +104,33 @@ class RMSNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal attention; each group of H / K query heads shares a key/value head (arXiv:2305.13245)."""
+    """Projections around `attend`."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.head_size = config.head_size
-        self.groups = config.num_heads // config.kv_heads
         query_size, kv_size = config.num_heads * config.head_size, config.kv_heads * config.head_size
         self.q_proj = nn.Linear(config.hidden_size, query_size, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, kv_size, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, kv_size, bias=False)
         self.o_proj = nn.Linear(query_size, config.hidden_size, bias=False)
 
-    def forward(self, x_BLD: Tensor, cos: Tensor, sin: Tensor, cache: KeyValueCache | None, layer: int) -> Tensor:
+    def forward(
+        self,
+        x_BLD: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        documents: Tensor | None,
+        cache: KeyValueCache | None,
+        layer: int,
+    ) -> Tensor:
         """(B, L, D) to (B, L, D). With a cache the L new positions also see the earlier ones."""
         q_BHLd = rotate(self._heads(self.q_proj(x_BLD)), cos, sin)
         k_BKLd = rotate(self._heads(self.k_proj(x_BLD)), cos, sin)
         v_BKLd = self._heads(self.v_proj(x_BLD))
         if cache is not None:
             k_BKLd, v_BKLd = cache.append(layer, k_BKLd, v_BKLd)
-        causal = q_BHLd.shape[2] > 1
-        assert not causal or q_BHLd.shape[2] == k_BKLd.shape[2], (
-            "after the first call a cache takes one token at a time"
-        )
-        y_BHLd = F.scaled_dot_product_attention(q_BHLd, k_BKLd, v_BKLd, is_causal=causal, enable_gqa=self.groups > 1)
+        y_BHLd = attend(q_BHLd, k_BKLd, v_BKLd, documents)
         return self.o_proj(y_BHLd.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _heads(self, x: Tensor) -> Tensor:
@@ -158,10 +162,16 @@ class DecoderBlock(nn.Module):
         self.mlp = SwiGLU(config)
 
     def forward(
-        self, x: Tensor, cos: Tensor, sin: Tensor, cache: KeyValueCache | None = None, layer: int = 0
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        documents: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+        layer: int = 0,
     ) -> Tensor:
-        """(B, L, D) to (B, L, D); cos and sin are fp32, (L, d/2)."""
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, cache, layer)
+        """(B, L, D) to (B, L, D); cos and sin are fp32, (L, d/2) or (B, 1, L, d/2)."""
+        x = x + self.self_attn(self.input_layernorm(x), cos, sin, documents, cache, layer)
         return x + self.mlp(self.post_attention_layernorm(x))  # type: ignore[no-any-return]
 
 
@@ -177,13 +187,25 @@ class Decoder(nn.Module):
         self.lm_head = None if config.tied_embeddings else nn.Linear(config.hidden_size, config.vocabulary, bias=False)
         self.rotary = RotaryTable(config.head_size, config.rope_theta)
 
-    def forward(self, tokens_BL: Tensor, cache: KeyValueCache | None = None) -> Tensor:
-        """Logits (B, L, V) for ids (B, L); with a cache, `tokens_BL` goes on where the cache ends."""
-        start = cache.length if cache is not None else 0
-        cos, sin = self.rotary(start, tokens_BL.shape[1], tokens_BL.device)
+    def forward(
+        self, tokens_BL: Tensor, cache: KeyValueCache | None = None, positions_BL: Tensor | None = None
+    ) -> Tensor:
+        """Logits (B, L, V) for ids (B, L).
+
+        With a cache, `tokens_BL` goes on where the cache ends. `positions_BL`, int32 and 0 where a document begins,
+        keeps the documents of a row apart: none attends to another.
+        """
+        if positions_BL is None:
+            start = cache.length if cache is not None else 0
+            cos, sin = self.rotary(start, tokens_BL.shape[1], tokens_BL.device)
+            documents = None
+        else:
+            assert cache is None, "documents are kept apart in training alone"
+            cos, sin = self.rotary.at(positions_BL)
+            documents = document_mask(positions_BL)
         x_BLD = self.embed_tokens(tokens_BL)
         for index, block in enumerate(self.layers):
-            x_BLD = block(x_BLD, cos, sin, cache, index)
+            x_BLD = block(x_BLD, cos, sin, documents, cache, index)
         head = self.embed_tokens.weight if self.lm_head is None else self.lm_head.weight
         return F.linear(self.norm(x_BLD), head)
 

@@ -3,8 +3,10 @@
 from collections.abc import Collection
 from typing import Any, Literal
 
-from tokenmill_core.errors import ConfigError
-from tokenmill_core.manifest import CheckpointManifest
+from tokenmill_core.errors import ConfigError, VerificationError
+from tokenmill_core.manifest import CheckpointManifest, MixtureManifest, SourceUse
+from tokenmill_shards.open_samples import SamplesManifest
+from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_trainer.config import RunConfig, recorded
 
 Change = Literal["schedule", "optimizer", "precision"]
@@ -15,16 +17,22 @@ CHANGES: dict[Change, tuple[str, ...]] = {
 }
 """Settings that change the course of a run: refused, unless named by `--allow-change`."""
 
-FIXED = ("model.", "data.sequence_length", "training.seed")
+FIXED = ("model.", "data.sequence_length", "data.documents", "training.seed")
 """Settings without which weights, order or start would not be those of the checkpoint. The mixture is known by its
 digest, not its path. What is named nowhere here, such as batch sizes and the ZeRO stage, may change freely: the order
 of the data goes on from the samples consumed."""
 
+CONTINUE_OPTIONS = "--continue OLD.json --from TOKENS"
+"""Of `prep mix`."""
+
 
 def check_resumable(
-    config: RunConfig, mixture_digest: str | None, checkpoint: CheckpointManifest, allowed: Collection[str]
+    config: RunConfig, mixture: SamplesManifest | None, checkpoint: CheckpointManifest, allowed: Collection[str]
 ) -> None:
-    """`config` can go on from `checkpoint`, or `ConfigError` naming everything that differs and what to do."""
+    """`config` and `mixture` can go on from `checkpoint`, or `ConfigError` naming all that differs and what to do.
+
+    A mixture that continues the one trained on may take its place, as long as nothing was drawn past where they part.
+    """
     before, now = _flat(checkpoint.config), _flat(recorded(config))
     before.pop("model.preset", None), now.pop("model.preset", None)
     problems = []
@@ -33,14 +41,45 @@ def check_resumable(
             problem = _problem(path, allowed)
             if problem:
                 problems.append(f"{path}: {now.get(path)!r} here, {before.get(path)!r} in the checkpoint; {problem}")
-    trained_on = checkpoint.inputs[0].digest if checkpoint.inputs else None
-    if trained_on != mixture_digest:
-        problems.append(
-            f"data.mixture: digest {_short(mixture_digest)} here, {_short(trained_on)} in the checkpoint; "
-            "give the mixture it was trained on, or start a new run with another --out"
-        )
+    mixture_problem = _mixture_problem(mixture, checkpoint, config.data.sequence_length)
+    if mixture_problem:
+        problems.append(f"data.mixture: {mixture_problem}")
     if problems:
         raise ConfigError(f"{checkpoint.name} cannot go on with these settings:\n  " + "\n  ".join(problems))
+
+
+def check_ledger(reader: SampleReader, checkpoint: CheckpointManifest) -> None:
+    """The data at hand gives each source what `checkpoint` has drawn from it, or `VerificationError`."""
+    now = {use.name: use for use in reader.use(checkpoint.consumed_samples) if use.samples or use.tokens}
+    before = {use.name: use for use in checkpoint.sources if use.samples or use.tokens}
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            raise VerificationError(
+                f"{checkpoint.name}: {_amount(before.get(name))} of source {name!r} were drawn in its "
+                f"{checkpoint.consumed_samples:,} samples, but the data here gives {_amount(now.get(name))}: "
+                "restore the mixture it was trained on"
+            )
+
+
+def _mixture_problem(mixture: SamplesManifest | None, checkpoint: CheckpointManifest, length: int) -> str | None:
+    digest = mixture.digest if mixture else None
+    trained_on = checkpoint.inputs[0].digest if checkpoint.inputs else None
+    if trained_on == digest:
+        return None
+    continued = mixture.continues if isinstance(mixture, MixtureManifest) else ()
+    until_token = next((former.until_token for former in continued if former.digest == trained_on), None)
+    if until_token is None:
+        return (
+            f"digest {_short(digest)} here, {_short(trained_on)} in the checkpoint; give that one, or one that "
+            f"goes on with it (prep mix … {CONTINUE_OPTIONS}), or start a new run with another --out"
+        )
+    first_sample = -(-until_token // length)  # as `tokenmill_shards.Mixture` has it
+    if checkpoint.consumed_samples > first_sample:
+        return (
+            f"it takes over from token {until_token:,}, sample {first_sample:,}, but {checkpoint.consumed_samples:,} "
+            f"samples are consumed; mix it again from token {checkpoint.consumed_samples * length} or later"
+        )
+    return None
 
 
 def _problem(path: str, allowed: Collection[str]) -> str | None:
@@ -59,3 +98,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _short(digest: str | None) -> str:
     return f"{digest[:12]}…" if digest else "none"
+
+
+def _amount(use: SourceUse | None) -> str:
+    return f"{use.samples:,} samples, {use.tokens:,} tokens, {use.epochs:.6g} epochs" if use else "nothing"

@@ -27,6 +27,11 @@ class RotaryTable:
             table = self._tables[device] = self._build(end, device)
         return table[0][start:end], table[1][start:end]
 
+    def at(self, positions_BL: Tensor) -> tuple[Tensor, Tensor]:
+        """(cos, sin), each (B, 1, L, head_dim / 2) fp32, of positions below L: rows where documents start from 0."""
+        cos, sin = self(0, positions_BL.shape[1], positions_BL.device)
+        return cos[positions_BL].unsqueeze(1), sin[positions_BL].unsqueeze(1)
+
     def _build(self, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
         pairs = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32)
         frequencies = 1.0 / self.theta ** (pairs / self.head_dim)

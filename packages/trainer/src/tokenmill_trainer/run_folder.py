@@ -2,6 +2,7 @@
 
 config.toml  mixture.json  tokenizer.json      from the start: resolved settings, copies of what was trained on
 tokenizer_config.json                          where the tokenizer has one
+mixture-<digest>.json                          mixtures that this one took over from, while the run went on
 metrics.jsonl  checkpoints/step-NNNNNNNN/      as training goes
 loss.png  manifest.json                        when it is finished
 """
@@ -9,6 +10,7 @@ loss.png  manifest.json                        when it is finished
 import hashlib
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -22,10 +24,13 @@ from tokenmill_core.manifest import (
     Counts,
     FileEntry,
     MixtureManifest,
+    PackedManifest,
     RunManifest,
+    SourceUse,
     StageRef,
 )
 from tokenmill_core.manifest_io import LoadedManifest, dump_manifest, input_ref, load_input, load_manifest, publish
+from tokenmill_shards.open_samples import SamplesManifest, load_samples_manifest
 from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoint_store import list_checkpoints
 from tokenmill_trainer.config import RunConfig, recorded
@@ -73,7 +78,11 @@ class RunFolder:
             )
         return load_config(RunConfig, str(self.config_file), ())
 
-    def begin(self, config: RunConfig, mixture: LoadedManifest[MixtureManifest]) -> None:
+    def former_mixtures(self) -> list[Path]:
+        """The manifests of mixtures the run was trained on before it was moved to that of `mixture_file`."""
+        return sorted(self.path.glob("mixture-*.json"))
+
+    def begin(self, config: RunConfig, mixture: LoadedManifest[SamplesManifest]) -> None:
         """Write the resolved settings and copies of the tokenizer and the mixture's manifest."""
         self.path.mkdir(parents=True, exist_ok=True)
         (self.path / MANIFEST_NAME).unlink(missing_ok=True)
@@ -81,62 +90,101 @@ class RunFolder:
         settings = read_tokenizer_settings(mixture)
         if settings is not None:
             storage.write_atomic(self.tokenizer_config_file, settings)
-        storage.write_atomic(self.mixture_file, dump_manifest(mixture.manifest))
+        self._keep_mixture(mixture)
         storage.write_atomic(self.config_file, dump_toml(config).encode("utf-8"))
 
-    def finish(self, config: RunConfig, mixture: LoadedManifest[MixtureManifest], progress: Progress) -> None:
-        """Draw the loss curve and publish the run's manifest."""
+    def _keep_mixture(self, mixture: LoadedManifest[SamplesManifest]) -> None:
+        """Make `mixture` the current one; earlier ones stay where it goes on with them: nothing else counts."""
+        if self.mixture_file.exists():
+            former = load_samples_manifest(str(self.mixture_file)).manifest
+            if former.digest != mixture.manifest.digest:
+                kept = self.path / f"mixture-{former.digest[:12]}.json"
+                storage.write_atomic(kept, self.mixture_file.read_bytes())
+        continued = mixture.manifest.continues if isinstance(mixture.manifest, MixtureManifest) else ()
+        for path in self.former_mixtures():
+            if load_samples_manifest(str(path)).manifest.digest not in {one.digest for one in continued}:
+                path.unlink()
+        storage.write_atomic(self.mixture_file, dump_manifest(_seen_from(self.path, mixture)))
+
+    def finish(
+        self,
+        config: RunConfig,
+        mixture: LoadedManifest[SamplesManifest],
+        progress: Progress,
+        sources: tuple[SourceUse, ...],
+    ) -> None:
+        """Draw the loss curve and publish the run's manifest; `sources` says what was drawn from each."""
         plot_loss(read_steps(self.metrics_file), self.plot_file, title=f"{self.path.resolve().name}: training loss")
         files = [self.config_file, self.plot_file, self.metrics_file, self.mixture_file, self.tokenizer_file]
         if self.tokenizer_config_file.exists():
             files.append(self.tokenizer_config_file)
+        former = self.former_mixtures()
+        mixtures = [mixture, *(load_samples_manifest(str(path)) for path in former)]
         manifest = RunManifest(
             name=self.path.resolve().name,
             stage=StageRef(name="pretrain run", version=1),
-            inputs=(input_ref(mixture, str(self.path)),),
+            inputs=tuple(input_ref(one, str(self.path)) for one in mixtures),
             config=recorded(config),
-            files=tuple(_entry(path) for path in files),
+            files=tuple(_entry(path) for path in (*files, *former)),
             counts=Counts(tokens=progress.consumed_tokens),
             tools={"tokenmill-trainer": __version__, "torch": torch.__version__},
             step=progress.step,
             consumed_samples=progress.consumed_samples,
             consumed_tokens=progress.consumed_tokens,
+            sources=sources,
         )
         publish(manifest, str(self.path))
 
 
-def read_tokenizer(mixture: LoadedManifest[MixtureManifest]) -> bytes:
-    """The `tokenizer.json` that the mixture's tokens were made with; it lies beside the tokens of every source.
+def read_tokenizer(data: LoadedManifest[SamplesManifest]) -> bytes:
+    """The `tokenizer.json` that the data's tokens were made with.
 
     Errors: `ManifestError` where the tokens are not found, `VerificationError` where the file is another one.
     """
-    tokens = load_input(mixture, mixture.manifest.sources[0].input)
-    url = tokens.file_url(TOKENIZER_NAME)
+    url = _beside_tokens(data).file_url(TOKENIZER_NAME)
     content = storage.read_bytes(url)
-    if hashlib.sha256(content).hexdigest() != mixture.manifest.tokenizer_sha256:
-        raise VerificationError(f"{url}: not the tokenizer that {mixture.url} was made with; restore it")
+    if hashlib.sha256(content).hexdigest() != data.manifest.tokenizer_sha256:
+        raise VerificationError(f"{url}: not the tokenizer that {data.url} was made with; restore it")
     return content
 
 
-def read_tokenizer_settings(mixture: LoadedManifest[MixtureManifest]) -> bytes | None:
+def read_tokenizer_settings(data: LoadedManifest[SamplesManifest]) -> bytes | None:
     """The `tokenizer_config.json` beside that tokenizer, or none."""
-    tokens = load_input(mixture, mixture.manifest.sources[0].input)
+    tokens = _beside_tokens(data)
     if all(entry.path != TOKENIZER_CONFIG_NAME for entry in tokens.manifest.files):
         return None
     return storage.read_bytes(tokens.file_url(TOKENIZER_CONFIG_NAME))
 
 
-def locate_mixture(config: RunConfig, checkpoints: Path) -> str:
-    """Where the run's mixture lies now.
+def _beside_tokens(data: LoadedManifest[SamplesManifest]) -> LoadedManifest[Any]:
+    """The dataset that has the tokenizer among its files: packed sequences themselves, or a source of a mixture."""
+    if isinstance(data.manifest, PackedManifest):
+        return data
+    return load_input(data, data.manifest.sources[0].input)
 
-    As seen from its newest checkpoint, so that a tree that was moved is found again; otherwise as the settings say.
+
+def locate_mixture(run: RunFolder) -> str:
+    """Where the mixture that the run was last trained on lies now.
+
+    As seen from its checkpoints, so that a tree that was moved is found again; otherwise as the settings say.
     """
-    for path in list_checkpoints(checkpoints):
-        with suppress(TokenmillError):  # a broken checkpoint; an older one says the same
-            loaded = load_manifest(str(path))
-            if loaded.manifest.inputs and storage.exists(loaded.input_url(0)):
-                return loaded.input_url(0)
-    return config.data.mixture
+    stated = run.read_config().data.mixture
+    current = load_samples_manifest(str(run.mixture_file)).manifest.digest
+    for path in list_checkpoints(run.checkpoints):
+        with suppress(TokenmillError):  # a broken checkpoint; an older one may say the same
+            checkpoint = load_manifest(str(path))
+            if load_input(checkpoint, 0).manifest.digest == current:
+                return checkpoint.input_url(0)
+    return stated
+
+
+def _seen_from(folder: Path, loaded: LoadedManifest[SamplesManifest]) -> SamplesManifest:
+    """The manifest with its inputs' places as they are from `folder`; what it says stays the same."""
+    inputs = tuple(
+        ref.model_copy(update={"path": storage.relative_to(loaded.input_url(number), str(folder))})
+        for number, ref in enumerate(loaded.manifest.inputs)
+    )
+    return loaded.manifest.model_copy(update={"inputs": inputs})
 
 
 def _entry(path: Path) -> FileEntry:

@@ -1,41 +1,102 @@
-"""Which documents a step of a run has seen."""
+"""Which documents a step of a run has seen, and which steps have seen a document.
 
-from typing import Any
+metrics.jsonl ─▶ samples of each step, its ranks ─ tokenmill_shards.audit ─▶ documents
+"""
+
+from bisect import bisect_right
+from typing import Any, NamedTuple
 
 from tokenmill_core.errors import InputError, VerificationError
-from tokenmill_core.manifest import MixtureManifest
-from tokenmill_core.manifest_io import load_manifest
-from tokenmill_shards.reading.windows import MixtureReader
+from tokenmill_shards.audit.search import Query, trace_document
+from tokenmill_shards.audit.trace import Row, Tracer
+from tokenmill_shards.open_samples import load_samples_manifest
+from tokenmill_trainer.open_data import open_traced
 from tokenmill_trainer.run_folder import RunFolder, locate_mixture
 from tokenmill_trainer.step_log import read_steps
 
 
-def samples_of_step(run: RunFolder, step: int) -> range:
-    """Global sample indices that step `step` (1 is the first) was trained on, or `InputError` if it was not reached."""
-    consumed = {row["step"]: row["consumed_samples"] for row in read_steps(run.metrics_file, step)}
-    if step not in consumed:
-        raise InputError(f"--step {step}: not in {run.metrics_file}; the run has steps 1 to {max(consumed, default=0)}")
-    if step > 1 and step - 1 not in consumed:
-        raise InputError(
-            f"--step {step}: step {step - 1} is missing in {run.metrics_file}, so its samples are not known"
-        )
-    return range(consumed[step - 1] if step > 1 else 0, consumed[step])
+class TracedStep(NamedTuple):
+    """The samples of one step."""
+
+    step: int
+    samples: range
+    """Global sample indices."""
+    world_size: int
+
+    def of_rank(self, rank: int) -> range:
+        """The samples that `rank` worked on: the ranks take equal slices, one after another."""
+        if rank >= self.world_size:
+            raise InputError(f"--rank {rank}: step {self.step} ran on ranks 0 to {self.world_size - 1}")
+        share = len(self.samples) // self.world_size
+        return self.samples[rank * share : (rank + 1) * share]
+
+    def rank_of(self, sample: int) -> int:
+        """The rank that worked on `sample`."""
+        return (sample - self.samples.start) // (len(self.samples) // self.world_size)
 
 
-def trace_step(run: RunFolder, step: int, mixture: str | None = None) -> list[dict[str, Any]]:
-    """The documents in each sample of step `step`, as `MixtureReader.trace` gives them, with their `sample`.
+def traced_steps(run: RunFolder, first: int = 1, last: int | None = None) -> list[TracedStep]:
+    """The steps `first` to `last` of the run, if not said all, or `InputError` where its log does not have them."""
+    rows = {row["step"]: row for row in read_steps(run.metrics_file)}
+    done = max(rows, default=0)
+    if last is not None and last not in rows:
+        raise InputError(f"--step {last}: not in {run.metrics_file}; the run has steps 1 to {done}")
+    consumed = {0: 0} | {step: row["consumed_samples"] for step, row in rows.items()}
+    steps = range(first, (done if last is None else last) + 1)
+    missing = next((step for step in range(first - 1, steps.stop) if step not in consumed), None)
+    if missing is not None:
+        raise InputError(f"{run.metrics_file}: step {missing} is missing, so the samples after it are not known")
+    return [TracedStep(n, range(consumed[n - 1], consumed[n]), rows[n]["world_size"]) for n in steps]
 
-    `mixture` says where the mixture lies now; without it, it is looked for where it was. Errors: `VerificationError`
-    where that is not the mixture of the run.
+
+def trace_step(
+    run: RunFolder,
+    step: int,
+    *,
+    rank: int | None = None,
+    sample: int | None = None,
+    mixture: str | None = None,
+    with_text: bool = True,
+) -> list[Row]:
+    """The documents that step `step` (1 is the first) has seen, by `rank` or in `sample` alone, if they are given.
+
+    `mixture` says where the mixture lies now; without it, it is looked for where it was. Errors: `InputError` for a
+    step, rank or sample that there was not; `VerificationError` where that is not the mixture of the run.
     """
-    samples = samples_of_step(run, step)
-    config = run.read_config()
-    path = mixture or locate_mixture(config, run.checkpoints)
-    trained_on, found = (load_manifest(str(p), MixtureManifest).manifest for p in (run.mixture_file, path))
-    if found.digest != trained_on.digest:
+    (traced,) = traced_steps(run, step, step)
+    samples = traced.samples if rank is None else traced.of_rank(rank)
+    if sample is not None and sample not in samples:
+        raise InputError(f"--sample {sample}: not among the samples {samples.start} to {samples.stop - 1} asked for")
+    rows = _tracer(run, mixture, with_text).samples(samples if sample is None else [sample])
+    return [_with_step(row, traced) for row in rows]
+
+
+def trace_document_of_run(
+    run: RunFolder, document: str, *, mixture: str | None = None, with_text: bool = True
+) -> tuple[list[Row], list[str]]:
+    """Every step and rank that has seen a part of `document` (`SOURCE:FILE:ROW` or `SOURCE:ID`).
+
+    The second part of the answer has a line for each document that no step has seen. Errors as of `trace_step`, and
+    `InputError` where there is no such document.
+    """
+    query, steps = Query.parse(document), traced_steps(run)
+    consumed = steps[-1].samples.stop if steps else 0
+    rows, reasons = trace_document(_tracer(run, mixture, with_text), query, consumed)
+    starts = [step.samples.start for step in steps]
+    return [_with_step(row, steps[bisect_right(starts, row["sample"]) - 1]) for row in rows], reasons
+
+
+def _with_step(row: Row, step: TracedStep) -> dict[str, Any]:
+    return {"step": step.step, "rank": step.rank_of(row["sample"]), **row}
+
+
+def _tracer(run: RunFolder, mixture: str | None, with_text: bool) -> Tracer:
+    """Of the mixture the run was last trained on: it has the order of those before it, up to where it took over."""
+    config, path = run.read_config(), mixture or locate_mixture(run)
+    trained_on, found = (load_samples_manifest(str(place)).manifest.digest for place in (run.mixture_file, path))
+    if found != trained_on:
         raise VerificationError(
-            f"{path}: digest {found.digest[:12]}…, but the run was trained on {trained_on.digest[:12]}…; "
+            f"{path}: digest {found[:12]}…, but the run was trained on {trained_on[:12]}…; "
             "say where that one lies with --mixture"
         )
-    reader = MixtureReader.open(path, config.data.sequence_length)
-    return [{"sample": sample, **document} for sample in samples for document in reader.trace(sample)]
+    return Tracer(open_traced(config, path), with_text=with_text)

@@ -9,8 +9,9 @@ from tokenizers import Tokenizer
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import CheckpointManifest, MixtureManifest
-from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.manifest import CheckpointManifest
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards.open_samples import load_samples_manifest
 from tokenmill_trainer.checkpoint import read_tensors
 from tokenmill_trainer.checkpoint_store import require_verified
 from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
@@ -45,7 +46,7 @@ def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
     if not run.tokenizer_file.exists():
         raise InputError(f"{run.tokenizer_file}: missing; copy it from the tokenizer of the run's mixture")
     settings = json.loads(run.tokenizer_config_file.read_bytes()) if run.tokenizer_config_file.exists() else {}
-    mixture = load_manifest(str(run.mixture_file), MixtureManifest)
+    mixture = load_samples_manifest(str(run.mixture_file))
     found = require_verified(run.checkpoints, say)
     model = build_on_meta(ModelConfig.model_validate(found.manifest.config["model"])).to_empty(device="cpu")
     with start_world():

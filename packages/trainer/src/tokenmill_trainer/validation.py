@@ -1,22 +1,23 @@
-"""Loss on windows that training never sees, source by source.
+"""Loss on documents that training never sees: each source that holds some out is a validation set of its own.
 
-Every rank runs the same number of micro-batches, however many windows there are: the last ones are filled up with
-windows that do not count, because with sharded parameters a rank that stops early would leave the others waiting.
+Every rank runs the same number of micro-batches, however many samples there are: the last ones are filled up with
+samples that do not count, because with sharded parameters a rank that stops early would leave the others waiting.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
+from torch.nn.functional import pad
 
 from tokenmill_core.manifest import Frozen
-from tokenmill_shards.reading.windows import MixtureReader
-from tokenmill_trainer.data import split_window
+from tokenmill_shards.reading.reader import MixtureReader
+from tokenmill_trainer.data import tensors_of
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.parallel import release_parameters
@@ -29,49 +30,67 @@ class ValidationConfig(Frozen):
     interval: int = Field(default=0, ge=0)
     """Steps between two validations; the last step has one too. 0: none at all."""
     samples: int = Field(default=64, gt=0)
-    """Most held-out windows that are read of each source: the same ones every time, on any number of ranks."""
+    """Most held-out samples that are read of each source: the same ones every time, on any number of ranks."""
 
 
 def validate(
-    model: Decoder, world: World, reader: MixtureReader, config: ValidationConfig, micro_batch_size: int
+    model: Decoder,
+    world: World,
+    reader: MixtureReader,
+    config: ValidationConfig,
+    *,
+    micro_batch_size: int,
+    consumed_samples: int,
 ) -> dict[str, Any]:
-    """`val_loss`, the sources' token means weighted as in the mixture, and `val_loss_by_source`, in nats; collective.
+    """`val_loss` and `val_loss_by_source`, the token mean of each source, in nats. Collective.
 
-    A source without validation windows is left out, and where none has any both are empty.
+    `val_loss` weights the sources as the mixture does from sample `consumed_samples` on. A source without a held-out
+    label is left out; where none of the others has a weight, `val_loss` is none.
     """
-    weights = {source.name: source.weight for source in reader.manifest.sources}
     losses: dict[str, float] = {}
-    for name in weights:
-        windows = reader.validation(name, count=config.samples)
-        if len(windows):
-            losses[name] = _token_mean(model, world, windows, micro_batch_size)
+    for source in reader.manifest.sources:
+        loss = _token_mean(model, world, reader, source.name, config.samples, micro_batch_size)
+        if loss is not None:
+            losses[source.name] = loss
     release_parameters(model)
+    weights = stage_weights(reader, consumed_samples)
     total = sum(weights[name] for name in losses)
     mean = sum(weights[name] * loss for name, loss in losses.items()) / total if total else None
     return {"val_loss": mean, "val_loss_by_source": losses}
 
 
+def stage_weights(reader: MixtureReader, consumed_samples: int) -> dict[str, int]:
+    """The weight of each source in the stage that sample `consumed_samples` is of."""
+    stage = bisect_right([stage.first for stage in reader.mixture.stages], consumed_samples) - 1
+    names = (source.name for source in reader.manifest.sources)
+    return dict(zip(names, reader.manifest.stages[stage].weights, strict=True))
+
+
 @torch.no_grad()
-def _token_mean(model: Decoder, world: World, windows: NDArray[np.int32], micro_batch_size: int) -> float:
+def _token_mean(
+    model: Decoder, world: World, reader: MixtureReader, name: str, max_samples: int, micro_batch_size: int
+) -> float | None:
     total, counted = torch.zeros((), dtype=torch.float64), 0
-    for inputs, labels in rank_batches(windows, world.rank, world.size, micro_batch_size):
+    for inputs, labels, positions in rank_batches(reader, name, max_samples, micro_batch_size, world.rank, world.size):
         counted += int((labels != IGNORED).sum())
-        total += token_loss_sum(model, inputs.to(world.device), labels.to(world.device)).double().cpu()
+        where = None if positions is None else positions.to(world.device)
+        total += token_loss_sum(model, inputs.to(world.device), labels.to(world.device), where).double().cpu()
     total_everywhere, counted_everywhere = world.sum([total.item(), counted])
-    return total_everywhere / counted_everywhere
+    return total_everywhere / counted_everywhere if counted_everywhere else None
 
 
 def rank_batches(
-    windows: NDArray[np.int32], rank: int, world_size: int, micro_batch_size: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """This rank's micro-batches (inputs, labels), each (micro_batch_size, L): as many on every rank.
+    reader: MixtureReader, name: str, max_samples: int, micro_batch_size: int, rank: int, world_size: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """This rank's micro-batches (inputs, labels, positions), each (micro_batch_size, L): as many on every rank.
 
-    Together the ranks read each window once.
+    Together the ranks read each held-out sample of source `name` once, up to `max_samples`.
     """
-    per_rank = micro_batch_size * math.ceil(len(windows) / (micro_batch_size * world_size))
-    inputs, labels = split_window(windows)
-    missing = per_rank * world_size - len(inputs)
-    inputs = torch.nn.functional.pad(inputs, (0, 0, 0, missing), value=0)
-    labels = torch.nn.functional.pad(labels, (0, 0, 0, missing), value=IGNORED)
-    share = slice(rank * per_rank, (rank + 1) * per_rank)
-    yield from zip(*(torch.split(part[share], micro_batch_size) for part in (inputs, labels)), strict=True)
+    num_samples = min(max_samples, reader.num_validation(name))
+    num_batches = math.ceil(num_samples / (micro_batch_size * world_size))
+    for batch in range(rank * num_batches, (rank + 1) * num_batches):
+        first = batch * micro_batch_size
+        count = max(0, min(micro_batch_size, num_samples - first))
+        inputs, labels, positions = tensors_of(reader.validation(name, first, count))
+        filled = partial(pad, pad=(0, 0, 0, micro_batch_size - count))
+        yield filled(inputs), filled(labels, value=IGNORED), None if positions is None else filled(positions)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from tokenmill_core.errors import ExitCode, TokenmillError
 from tokenmill_core.lineage import Node, read_raw_files, trace_lineage
 from tokenmill_core.manifest import Kind
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
-from tokenmill_core.verify import find_problems
+from tokenmill_core.verify import Checked, find_problems
 
 
 @click.command()
@@ -50,25 +51,37 @@ def _file_table(loaded: LoadedManifest[Any]) -> Table:
 def verify(paths: tuple[str, ...], inputs: bool, as_json: bool) -> int:
     """Read every file of the datasets at PATHS again and compare it with its manifest.
 
-    Exits with 3 and names every file that is not what its manifest says.
+    Of tokens and mixtures it also checks what the files hold: ids, documents and their ends, loss masks, what is held
+    out, and how near each source comes to its share. Exits with 3 and names everything that is not as it should be.
 
     \b
     Example: prep verify data/tokens --inputs
     """
-    problems = {path: _problems_at(path, inputs) for path in paths}
+    outcomes = {path: _verify_one(path, inputs) for path in paths}
     if as_json:
-        click.echo(json.dumps({path: {"ok": not found, "problems": found} for path, found in problems.items()}))
+        rows = {
+            path: {"ok": not found, "problems": found, "checked": asdict(c)} for path, (found, c) in outcomes.items()
+        }
+        click.echo(json.dumps(rows))
     else:
-        for path, found in problems.items():
-            click.echo(f"{path}: " + ("ok" if not found else "\n  ".join([f"{len(found)} problems", *found])))
-    return ExitCode.VERIFICATION if any(problems.values()) else ExitCode.DONE
+        for path, (found, checked) in outcomes.items():
+            click.echo("\n  ".join(_verdict(path, found, checked)))
+    return ExitCode.VERIFICATION if any(found for found, _ in outcomes.values()) else ExitCode.DONE
 
 
-def _problems_at(path: str, inputs: bool) -> list[str]:
+def _verify_one(path: str, inputs: bool) -> tuple[list[str], Checked]:
+    checked = Checked()
     try:
-        return find_problems(load_manifest(path), inputs=inputs)
+        return find_problems(load_manifest(path), inputs=inputs, checked=checked), checked
     except TokenmillError as error:
-        return [str(error)]
+        return [str(error)], checked
+
+
+def _verdict(path: str, problems: list[str], checked: Checked) -> list[str]:
+    verdict = f"{len(problems)} problems" if problems else "ok"
+    amounts = ((checked.files, "files"), (checked.bytes, "bytes"), (checked.documents, "documents"))
+    shown = ", ".join(f"{n:,} {unit}" for n, unit in (*amounts, (checked.tokens, "tokens")) if n)
+    return [f"{path}: {verdict}" + (f" ({shown} checked)" if shown else ""), *problems, *checked.notes]
 
 
 @click.command()

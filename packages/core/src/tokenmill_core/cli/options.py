@@ -14,7 +14,7 @@ from tokenmill_core.build import Built, build_stage
 from tokenmill_core.config import apply_override, merge, read_toml, validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.executor import EXECUTORS, Executor, open_executor
-from tokenmill_core.manifest import LedgerRow, TokenizerManifest
+from tokenmill_core.manifest import LedgerRow, MixtureManifest, TokenizerManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.readers import Format, TextUnit
 from tokenmill_core.stage import StageType
@@ -197,6 +197,8 @@ def describe(loaded: LoadedManifest[Any]) -> str:
     lines = [", ".join(parts) + f" -> {_as_seen_from_here(loaded.url)}"]
     if isinstance(manifest, TokenizerManifest):
         lines += _describe_tokenizer(manifest)
+    if isinstance(manifest, MixtureManifest):
+        lines += _describe_mixture(manifest)
     lines += [_ledger_line(row) for row in manifest.ledger]
     lines += [f"  noted {count:,}: {what}" for what, count in _summed_up(manifest.notes).items()]
     return "\n".join(lines)
@@ -214,6 +216,15 @@ def _describe_tokenizer(manifest: TokenizerManifest) -> list[str]:
         lines.append(
             f"  {row.source}: {row.documents:,} documents, {row.bytes:,} bytes, {row.tokens:,} tokens, {ratio}"
         )
+    return lines
+
+
+def _describe_mixture(manifest: MixtureManifest) -> list[str]:
+    lines = []
+    for stage in manifest.stages:
+        pairs = zip(manifest.sources, stage.weights, strict=True)
+        shares = ", ".join(f"{source.name} {weight / manifest.denominator:.2%}" for source, weight in pairs)
+        lines.append(f"  {stage.name}, from token {stage.first_token:,}: {shares}")
     return lines
 
 

@@ -1,5 +1,7 @@
 """64-bit hashes and sets of them, for compiled code."""
 
+from typing import Any
+
 import numba
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,26 @@ def hash_bytes(text: NDArray[np.uint8], first: int, last: int) -> np.uint64:
 
 
 FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+def hash_each(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """`hash_bytes` of each `data[offsets[i]:offsets[i + 1]]`."""
+    hashes = np.empty(len(offsets) - 1, np.uint64)
+    _hash_each(_read_only(data), _read_only(offsets), hashes)
+    return hashes
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view: kernels are compiled for one kind of array alone, and Arrow's own cannot be written."""
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+@numba.njit(cache=True, nogil=True)
+def _hash_each(data: NDArray[np.uint8], offsets: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
+    for i in range(len(hashes)):
+        hashes[i] = hash_bytes(data, offsets[i], offsets[i + 1])
 
 
 @numba.njit(cache=True)

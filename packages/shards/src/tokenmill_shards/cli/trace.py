@@ -1,12 +1,15 @@
 """`prep trace`."""
 
-import json
-
 import click
-from rich.table import Table
 
-from tokenmill_core.cli.options import json_option, wide_console
-from tokenmill_shards.reading.windows import MixtureReader
+from tokenmill_core.cli.options import json_option
+from tokenmill_core.errors import ConfigError
+from tokenmill_shards.audit.search import Query, num_samples, trace_document
+from tokenmill_shards.audit.trace import Tracer
+from tokenmill_shards.cli.traced import document_option, show, text_option
+from tokenmill_shards.mixing.amounts import parse_tokens
+from tokenmill_shards.open_samples import open_samples
+from tokenmill_shards.reading.cache import FileCache
 
 MAX_SAMPLE = (1 << 53) - 1
 """The largest index that JSON carries exactly, and far from where 64 bits overflow."""
@@ -14,21 +17,43 @@ MAX_SAMPLE = (1 << 53) - 1
 
 @click.command()
 @click.argument("mixture")
-@click.option("--sample", type=click.IntRange(0, MAX_SAMPLE), required=True, help="Global sample index, from 0.")
-@click.option("--sequence-length", type=click.IntRange(min=1), required=True, help="That of the training run.")
+@click.option("--sample", type=click.IntRange(0, MAX_SAMPLE), help="Global sample index, from 0: list its documents.")
+@document_option
+@click.option(
+    "--sequence-length", type=click.IntRange(min=1), help="That of the training run; a packed dataset has one."
+)
+@click.option("--tokens", help="With --document, how far training goes, such as 10B. [default: one pass over the data]")
+@text_option
 @json_option
-def trace(mixture: str, sample: int, sequence_length: int, as_json: bool) -> None:
-    """Name the documents that a training sample is made of.
+def trace(
+    mixture: str,
+    sample: int | None,
+    document: str | None,
+    sequence_length: int | None,
+    tokens: str | None,
+    text: bool | None,
+    as_json: bool,
+) -> None:
+    """Name the documents of a training sample of MIXTURE, or the samples that a document is in.
+
+    MIXTURE may be a packed dataset too. The text shown is that of the document, as far as the sample holds it.
 
     \b
-    Example: prep trace data/mixture.json --sample 12345 --sequence-length 2048
+    Examples:
+      prep trace data/mixture.json --sample 12345 --sequence-length 2048
+      prep trace data/mixture.json --document web:raw/part-3.jsonl:17 --sequence-length 2048 --tokens 10B
+      prep trace data/packed --document web:doc-4711 --json
     """
-    documents = MixtureReader.open(mixture, sequence_length).trace(sample)
-    if as_json:
-        click.echo(json.dumps(documents))
+    if (sample is None) == (document is None):
+        raise ConfigError("say what to trace: --sample INDEX, or --document SOURCE:FILE:ROW")
+    reader = open_samples(mixture, sequence_length, cache=FileCache.open())
+    tracer = Tracer(reader, with_text=text is not False)
+    if sample is not None:
+        show(tracer.samples([sample]), text, as_json)
         return
-    table = Table("source", "raw file", "row", "id", "shard", "document", "tokens of the sample")
-    for d in documents:
-        place = f"{d['first_token']}-{d['last_token']}"
-        table.add_row(d["source"], d["file"], str(d["row"]), d["id"] or "", d["shard"], str(d["document"]), place)
-    wide_console().print(table)
+    assert document is not None
+    budget = None if tokens is None else parse_tokens(tokens, "--tokens")
+    rows, reasons = trace_document(tracer, Query.parse(document), num_samples(reader, budget))
+    show(rows, text, as_json)
+    for reason in reasons:
+        click.echo(reason, err=True)

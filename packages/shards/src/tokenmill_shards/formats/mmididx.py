@@ -116,22 +116,12 @@ class ShardWriter:
         idx_path(self.prefix).unlink(missing_ok=True)
         try:
             self._tokens.close()
-            index = self._write_index()
+            index = write_index(self.prefix, self.dtype, self.lengths)
         except BaseException:
             self.abandon()
             bin_path(self.prefix).unlink(missing_ok=True)
             raise
         self.files = [self._entry(self._tokens, True), self._entry(index, False)]
-
-    def _write_index(self) -> HashingWriter:
-        lengths = self.lengths
-        pointers = sequence_offsets(lengths)[:-1] * self.dtype.itemsize
-        documents = np.arange(lengths.size + 1, dtype="<i8")
-        with HashingWriter(idx_path(self.prefix)) as index:
-            index.write(HEADER.pack(MAGIC, VERSION, DTYPE_CODES[self.dtype], lengths.size, documents.size))
-            for array in (lengths.astype("<i4"), pointers.astype("<i8"), documents):
-                index.write(array.tobytes())
-        return index
 
     def _entry(self, file: HashingWriter, counts: bool) -> FileEntry:
         return FileEntry(
@@ -158,6 +148,22 @@ class ShardWriter:
             self.abandon()
 
 
+def write_index(
+    prefix: Path, dtype: np.dtype[Any], lengths: NDArray[Any], first_sequences: NDArray[np.int64] | None = None
+) -> HashingWriter:
+    """Write the `.idx` of tokens that lie there already: `lengths` of its sequences, one after another.
+
+    `first_sequences`: first sequence of each document, then the number of sequences; by default a sequence a document.
+    """
+    documents = np.arange(lengths.size + 1) if first_sequences is None else first_sequences
+    pointers = sequence_offsets(lengths)[:-1] * dtype.itemsize
+    with HashingWriter(idx_path(prefix)) as index:
+        index.write(HEADER.pack(MAGIC, VERSION, DTYPE_CODES[dtype], lengths.size, documents.size))
+        for array in (lengths.astype("<i4"), pointers.astype("<i8"), documents.astype("<i8")):
+            index.write(array.tobytes())
+    return index
+
+
 def _integers(values: ArrayLike, what: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
@@ -165,24 +171,27 @@ def _integers(values: ArrayLike, what: str) -> NDArray[Any]:
     return array
 
 
-class Shard:
-    """A shard, memory-mapped. Opening it checks the index in full against itself and against the size of the tokens.
+class ShardIndex:
+    """An `.idx` file, checked in full against itself.
 
     Raises VerificationError, naming the file, what it has and what it needs.
     """
 
-    def __init__(self, prefix: Path) -> None:
-        self.prefix = prefix
-        index = _open(idx_path(prefix))
-        self.dtype, num_sequences, num_pointers = _parse_header(idx_path(prefix), index)
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        index = open_bytes(path)
+        self.dtype, num_sequences, num_pointers = _parse_header(path, index)
         # Three arrays one after another behind the header, at offsets that are not aligned: frombuffer takes them.
         at = HEADER.size
         self.lengths: NDArray[np.int32] = np.frombuffer(index, "<i4", num_sequences, at)
+        """Tokens of each sequence."""
         pointers = np.frombuffer(index, "<i8", num_sequences, at := at + 4 * num_sequences)
         documents = np.frombuffer(index, "<i8", num_pointers, at + 8 * num_sequences)
         offsets = sequence_offsets(self.lengths)
         self._check(pointers, documents, offsets)
-        self.tokens: NDArray[Any] = _open(bin_path(prefix)).view(self.dtype)
+        self.num_tokens = int(offsets[-1])
+        self.first_sequences: NDArray[np.int64] = documents
+        """First sequence of each document, then the number of sequences: shape (num_documents + 1,)."""
         self.document_offsets: NDArray[np.int64] = offsets[documents]
         """Token offset of each document's start, then of the end: shape (num_documents + 1,)."""
 
@@ -191,33 +200,39 @@ class Shard:
         """Documents in the shard."""
         return self.document_offsets.size - 1
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in the shard."""
-        return self.tokens.size
+    def _check(self, pointers: NDArray[Any], documents: NDArray[Any], offsets: NDArray[np.int64]) -> None:
+        last = self.lengths.size
+        if self.lengths.size and self.lengths.min() < 0:
+            raise _damaged(self.path, f"a sequence of {self.lengths.min()} tokens")
+        wrong = np.flatnonzero(pointers != offsets[:-1] * self.dtype.itemsize)
+        if wrong.size:
+            have, need = pointers[wrong[0]], offsets[wrong[0]] * self.dtype.itemsize
+            raise _damaged(
+                self.path, f"sequence {wrong[0]} at byte {have}, its lengths and {self.dtype.name} need {need}"
+            )
+        if documents[0] != 0 or documents[-1] != last or (np.diff(documents) < 0).any():
+            raise _damaged(self.path, f"document indices that do not rise from 0 to {last}")
+
+
+class Shard(ShardIndex):
+    """A shard, memory-mapped: its index, and its tokens, whose number must be the index's."""
+
+    def __init__(self, prefix: Path) -> None:
+        super().__init__(idx_path(prefix))
+        self.prefix = prefix
+        have, need = _size(bin_path(prefix)), self.num_tokens * self.dtype.itemsize
+        if have != need:
+            raise VerificationError(
+                f"{bin_path(prefix)} has {have:,} bytes, but its index {self.path.name} needs {need:,} "
+                f"({self.num_tokens:,} tokens of {self.dtype.name}); restore both files or tokenize again"
+            )
+        self.tokens: NDArray[Any] = open_bytes(bin_path(prefix)).view(self.dtype)
 
     def document(self, number: int) -> NDArray[Any]:
         """Tokens of document `number`, counted from 0."""
         if not 0 <= number < self.num_documents:
             raise IndexError(f"{self.prefix} has {self.num_documents} documents, there is no number {number}")
         return self.tokens[self.document_offsets[number] : self.document_offsets[number + 1]]
-
-    def _check(self, pointers: NDArray[Any], documents: NDArray[Any], offsets: NDArray[np.int64]) -> None:
-        path, last = idx_path(self.prefix), self.lengths.size
-        if self.lengths.size and self.lengths.min() < 0:
-            raise _damaged(path, f"a sequence of {self.lengths.min()} tokens")
-        wrong = np.flatnonzero(pointers != offsets[:-1] * self.dtype.itemsize)
-        if wrong.size:
-            have, need = pointers[wrong[0]], offsets[wrong[0]] * self.dtype.itemsize
-            raise _damaged(path, f"sequence {wrong[0]} at byte {have}, its lengths and {self.dtype.name} need {need}")
-        if documents[0] != 0 or documents[-1] != last or (np.diff(documents) < 0).any():
-            raise _damaged(path, f"document indices that do not rise from 0 to {last}")
-        have, need = _size(bin_path(self.prefix)), int(offsets[-1]) * self.dtype.itemsize
-        if have != need:
-            raise VerificationError(
-                f"{bin_path(self.prefix)} has {have:,} bytes, but its index {path.name} needs {need:,} "
-                f"({offsets[-1]:,} tokens of {self.dtype.name}); restore both files or tokenize again"
-            )
 
 
 def _parse_header(path: Path, index: NDArray[np.uint8]) -> tuple[np.dtype[Any], int, int]:
@@ -248,7 +263,7 @@ def _size(path: Path) -> int:
         raise VerificationError(f"{path} is missing; restore it or tokenize again") from None
 
 
-def _open(path: Path) -> NDArray[np.uint8]:
+def open_bytes(path: Path) -> NDArray[np.uint8]:
     """The bytes of `path`, mapped. A plain array on the map: slicing `np.memmap` itself costs microseconds."""
     if _size(path) == 0:  # nothing cannot be mapped
         return np.zeros(0, np.uint8)

@@ -1,56 +1,38 @@
-"""The `mix` stage: tokens datasets and weights ─▶ a mixture manifest. No token is touched.
+"""The `mix` stage: tokens datasets and a request ─▶ a mixture manifest. No token is touched.
 
-Source i has size q_i, its tokens or the weight given with it. Its share is p_i = q_i^(1/T) / Σ q_j^(1/T): T = 1 keeps
-the proportions, a higher temperature evens them out. Shares are kept as integers over a common denominator, so that
-they are the same on every machine.
+    NAME=DIR ... ─┐                       ┌▶ held-out counts (where there is a validation share)
+    settings ─────┴▶ MixRequest, recorded ┴▶ sizes ─▶ solve_stages ─▶ integer weights, stage by stage
+
+Shares are kept as integers over a common denominator, so that they are the same on every machine.
 """
 
-import logging
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
 from typing import Any, ClassVar
-
-from pydantic import Field
 
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.manifest import (
+    Continued,
     Counts,
-    Frozen,
+    FimTokens,
     ManifestBase,
     MixtureManifest,
     MixtureSource,
+    MixtureStage,
     TokensManifest,
 )
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.named_sources import NamedSource, parse_source, refuse_repeated_names, refuse_some_weights
-from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work
-
-_LOG = logging.getLogger("tokenmill")
-
-DENOMINATOR = 1 << 40
-"""Shares are multiples of 2⁻⁴⁰: 9e-13."""
-_CONTEXT = Context(prec=60)
-"""Decimal arithmetic gives the same digits on every machine; the platform's `pow` need not."""
-
-
-class MixConfig(Frozen):
-    """Settings of `prep mix`."""
-
-    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
-    """T of the formula above."""
-    seed: int = Field(default=0, ge=0, lt=1 << 63)
-    """Seed of the data's order."""
-    validation_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of each source's windows that is kept for validation."""
-
-
-class SolvedMixConfig(MixConfig):
-    """The settings together with what was solved for: the recorded config of a mixture."""
-
-    weights: dict[str, int]
-    """Integer weight of each source."""
+from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work, shared_name
+from tokenmill_shards.mixing.amounts import amount_for
+from tokenmill_shards.mixing.continuing import Before, before, load_earlier, with_earlier_sources
+from tokenmill_shards.mixing.figures import run_length
+from tokenmill_shards.mixing.fim import fim_tokens
+from tokenmill_shards.mixing.held_out import HOLD_OUT, HeldOutCounts, held_out_counts, held_out_phase, refuse_lopsided
+from tokenmill_shards.mixing.request import MixConfig, MixRequest, MixSettings, refuse_unknown_names
+from tokenmill_shards.mixing.shares import SourceSize
+from tokenmill_shards.mixing.stages import needs_tokens, solve_stages
+from tokenmill_shards.reading.store import shard_tokens
 
 
 @dataclass(frozen=True)
@@ -58,78 +40,150 @@ class MixStage(Stage):
     """See the module's docstring."""
 
     name: ClassVar[str] = "mix"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     tools: ClassVar[tuple[str, ...]] = ("tokenmill-shards",)
     reads_input_files: ClassVar[bool] = False
+    writes_files: ClassVar[bool] = False
 
-    config: SolvedMixConfig
+    config: MixRequest
     inputs: Inputs
     dataset_name: str
+    before: Before
+    """What it takes over from an earlier mixture."""
+    fim: FimTokens | None
+    tokens: int | None
+    """The budget asked for, also where nothing depends on it."""
 
     def phases(self) -> Sequence[Phase]:
-        """None: all is known from the manifests."""
-        return ()
+        """The count of what is held out, where anything is; else all is known from the manifests."""
+        share = self.config.validation_share
+        return [held_out_phase(self.inputs.manifests, share)] if share else []
 
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The mixture manifest."""
         manifests: list[TokensManifest] = [loaded.manifest for loaded in self.inputs.manifests]
-        sources = tuple(
-            MixtureSource(name=name, input=i, weight=weight, documents=m.counts.documents, tokens=m.counts.tokens)
-            for i, ((name, weight), m) in enumerate(zip(self.config.weights.items(), manifests, strict=True))
-        )
+        sources = self._sources(work)
+        stages = self._stages(sources, manifests)
+        self._refuse_lopsided(work, stages)
         totals = {unit: sum(getattr(m.counts, unit) for m in manifests) for unit in ("documents", "bytes", "tokens")}
         counts = Counts(**totals, input_documents=totals["documents"], input_bytes=totals["bytes"])
-        first = self.inputs.manifests[0]
-        return MixtureManifest(
+        first = manifests[0]
+        mixture = MixtureManifest(
             **common | {"counts": counts},
             sources=sources,
-            denominator=sum(self.config.weights.values()),
+            stages=stages,
+            denominator=self.before.denominator,
             seed=self.config.seed,
             validation_share=self.config.validation_share,
-            vocab_size=first.manifest.vocab_size,
-            padded_vocab_size=max(item.manifest.padded_vocab_size for item in self.inputs.manifests),
-            tokenizer_sha256=first.manifest.tokenizer_sha256,
-            end_of_document_id=first.manifest.end_of_document_id,
+            continues=self.before.continues,
+            dtype=first.dtype,
+            vocab_size=first.vocab_size,
+            padded_vocab_size=max(manifest.padded_vocab_size for manifest in manifests),
+            tokenizer_sha256=first.tokenizer_sha256,
+            end_of_document_id=first.end_of_document_id,
+            beginning_of_document_id=first.beginning_of_document_id,
+            fim=self.fim,
+        )
+        run_length(self.config, self.tokens, mixture)  # refuses a budget that fixed epochs do not come to
+        return mixture
+
+    def _sources(self, work: Work) -> tuple[MixtureSource, ...]:
+        held_out = self._held_out(work)
+        rates = [amount_for(name, self.config.fim) or 0 for name in self.config.sources]
+        return tuple(
+            MixtureSource(
+                name=name,
+                input=number,
+                documents=loaded.manifest.counts.documents,
+                tokens=sum(shard_tokens(loaded.manifest)),
+                shard_tokens=shard_tokens(loaded.manifest),
+                held_out_documents=held_out[number].documents if held_out else 0,
+                held_out_tokens=held_out[number].shard_tokens if held_out else (),
+                loss_mask=loaded.manifest.loss_mask,
+                fim_rate=float(rates[number]),
+                fim_spm_share=self.config.fim_spm_share,
+            )
+            for number, (name, loaded) in enumerate(zip(self.config.sources, self.inputs.manifests, strict=True))
         )
 
+    def _held_out(self, work: Work) -> list[HeldOutCounts]:
+        reports = work.reports(HOLD_OUT) if self.config.validation_share else []
+        return held_out_counts(reports, len(self.inputs.manifests)) if reports else []
 
-def solve_weights(sizes: Sequence[Decimal], temperature: float, denominator: int = DENOMINATOR) -> list[int]:
-    """Integer weights with the shares p_i = q_i^(1/T) / Σ q_j^(1/T), summing to `denominator` by largest remainder.
+    def _stages(
+        self, sources: Sequence[MixtureSource], manifests: Sequence[TokensManifest]
+    ) -> tuple[MixtureStage, ...]:
+        sizes = [
+            _size(source.name, manifest)._replace(tokens=source.training_tokens)
+            for source, manifest in zip(sources, manifests, strict=True)
+        ]
+        return solve_stages(self.config, sizes, self.before.stages, self.before.denominator)
 
-    A size of 0 gets 0, any other at least 1. Ties in the remainders go to the larger size, then to the first.
-    """
-    power = _CONTEXT.divide(Decimal(1), Decimal(repr(temperature)))
-    # Relative to the largest, so that no power passes what a decimal holds: a vanishing one is 0, and still gets 1.
-    relative = [_CONTEXT.divide(size, max(sizes)) for size in sizes]
-    raised = [_CONTEXT.power(ratio, power) if ratio else Decimal(0) for ratio in relative]
-    total = sum(raised, Decimal(0))
-    exact = [_CONTEXT.divide(_CONTEXT.multiply(value, Decimal(denominator)), total) for value in raised]
-    weights = [max(math.floor(value), 1 if size else 0) for value, size in zip(exact, sizes, strict=True)]
-    by_size = sorted(range(len(sizes)), key=lambda i: sizes[i], reverse=True)
-    by_remainder = sorted(by_size, key=lambda i: weights[i] - exact[i])
-    missing = denominator - sum(weights)
-    for i in [i for i in by_remainder if weights[i]][: max(missing, 0)]:
-        weights[i] += 1
-    for _ in range(-missing):
-        # Shares raised to 1 come off the largest ones: of equal weights the smaller size, so that none overtakes.
-        weights[min(range(len(weights)), key=lambda i: (-weights[i], sizes[i]))] -= 1
-    return weights
+    def _refuse_lopsided(self, work: Work, stages: Sequence[MixtureStage]) -> None:
+        for number, counts in enumerate(self._held_out(work)):
+            if any(stage.weights[number] for stage in stages):
+                refuse_lopsided(self.config.sources[number], counts, self.config.validation_share)
 
 
-def sizes_of(sources: Sequence[NamedSource], tokens: Sequence[int]) -> list[Decimal]:
-    """q_i: the weights where given, else the tokens.
+def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStage:
+    """The stage for `NAME=DIR[:WEIGHT]` arguments; their order does not count."""
+    arguments = sorted((parse_source(argument) for argument in inputs), key=lambda source: source.name)
+    if not arguments:
+        raise ConfigError("no source given: NAME=DIR, or more")
+    refuse_repeated_names(arguments)
+    refuse_some_weights(arguments)
+    earlier = load_earlier(config)
+    datasets = {source.name: load_manifest(source.path, TokensManifest) for source in arguments}
+    if earlier is not None:
+        datasets = with_earlier_sources(earlier, datasets)
+    names, loaded = tuple(datasets), tuple(datasets.values())
+    _refuse_same_dataset(names, loaded)
+    refuse_mismatch(names, loaded)
+    request = _request(config, arguments, names, earlier)
+    taken_over = before(earlier.manifest, config.continue_from or 0, names) if earlier else Before()
+    return MixStage(
+        config=_without_idle_budget(request, loaded, len(taken_over.stages)),
+        inputs=Inputs(manifests=loaded),
+        dataset_name=name or shared_name(names),
+        before=taken_over,
+        tokens=config.tokens,
+        fim=fim_tokens(loaded[0].folder, config.fim_tokens) if any(config.fim.values()) else None,
+    )
 
-    Errors: `ConfigError` where only some have a weight, or all are zero; `InputError` for a weighted source without
-    documents.
-    """
-    refuse_some_weights(sources)
-    sizes = [Decimal(n) if s.weight is None else s.weight for s, n in zip(sources, tokens, strict=True)]
-    empty = [s.name for s, size, n in zip(sources, sizes, tokens, strict=True) if not n and (size or s.weight is None)]
-    if empty:
-        raise InputError(f"source {empty[0]!r} has no documents: leave it out, or give it weight 0")
-    if not any(sizes):
-        raise ConfigError("all weights are 0: give at least one source a weight above 0")
-    return sizes
+
+def _request(
+    config: MixConfig,
+    arguments: Sequence[NamedSource],
+    names: tuple[str, ...],
+    earlier: LoadedManifest[MixtureManifest] | None,
+) -> MixRequest:
+    settings = config.model_dump(include=set(MixSettings.model_fields))
+    weights = {source.name: source.weight for source in arguments if source.weight is not None}
+    if weights and config.weights:
+        raise ConfigError("weights: sources have weights of their own, NAME=DIR:WEIGHT: give them in one place")
+    settings |= {"weights": weights or config.weights, "sources": names}
+    if earlier is not None:
+        old = earlier.manifest
+        settings |= {"seed": old.seed, "validation_share": old.validation_share}
+        settings["left_out"] = sorted(set(names) - {source.name for source in arguments})
+        settings["continues"] = Continued(digest=old.digest, until_token=config.continue_from or 0)
+    request = MixRequest(**settings)
+    refuse_unknown_names(request, names)
+    return request
+
+
+def _without_idle_budget(
+    request: MixRequest, loaded: Sequence[LoadedManifest[TokensManifest]], num_before: int
+) -> MixRequest:
+    """The request without a budget on which nothing depends: a longer run of the same mixture is the same mixture."""
+    sizes = [_size(name, item.manifest) for name, item in zip(request.sources, loaded, strict=True)]
+    if needs_tokens(request, sizes, num_before):
+        return request
+    return request.model_copy(update={"tokens": None})
+
+
+def _size(name: str, manifest: TokensManifest) -> SourceSize:
+    return SourceSize(name, sum(shard_tokens(manifest)), manifest.counts.documents, manifest.counts.bytes)
 
 
 def refuse_mismatch(names: Sequence[str], loaded: Sequence[LoadedManifest[TokensManifest]]) -> None:
@@ -153,24 +207,6 @@ def refuse_mismatch(names: Sequence[str], loaded: Sequence[LoadedManifest[Tokens
                 )
 
 
-def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStage:
-    """The stage for `NAME=DIR[:WEIGHT]` arguments; their order does not count."""
-    sources = sorted((parse_source(argument) for argument in inputs), key=lambda source: source.name)
-    names = [source.name for source in sources]
-    if not sources:
-        raise ConfigError("no source given: NAME=DIR, or more")
-    refuse_repeated_names(sources)
-    loaded = [load_manifest(source.path, TokensManifest) for source in sources]
-    _refuse_same_dataset(names, loaded)
-    refuse_mismatch(names, loaded)
-    for source, item in zip(sources, loaded, strict=True):
-        if item.manifest.loss_mask:
-            _LOG.warning("source %r: has loss masks, which training does not use: every token counts", source.name)
-    weights = solve_weights(sizes_of(sources, [m.manifest.counts.tokens for m in loaded]), config.temperature)
-    solved = SolvedMixConfig(**config.model_dump(), weights=dict(zip(names, weights, strict=True)))
-    return MixStage(config=solved, inputs=Inputs(manifests=tuple(loaded)), dataset_name=name or "+".join(names))
-
-
 def _refuse_same_dataset(names: Sequence[str], loaded: Sequence[LoadedManifest[TokensManifest]]) -> None:
     first: dict[str, str] = {}
     for name, item in zip(names, loaded, strict=True):
@@ -179,4 +215,4 @@ def _refuse_same_dataset(names: Sequence[str], loaded: Sequence[LoadedManifest[T
             raise ConfigError(f"sources {other!r} and {name!r} are the same dataset: name it once, with both weights")
 
 
-STAGE = StageType(config=MixConfig, build=build, suffix=".json", named_inputs=True)
+STAGE = StageType(config=MixConfig, build=build, suffix=".json", path_settings=("continues",), named_inputs=True)

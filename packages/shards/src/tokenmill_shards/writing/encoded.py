@@ -1,6 +1,6 @@
 """Batches of documents as tokens.
 
-    documents ─▶ with a loss mask: spans ─▶ encode ─▶ boundaries around each document ─▶ Encoded
+    documents ─▶ with a loss mask: spans ─▶ encode ─▶ boundaries around each document, its hash ─▶ Encoded
 
 Dropped on the way: documents whose loss mask cannot be used (reasons: see `loss_masks`), and those that the tokenizer
 gives no token for (`no_tokens`), as one that strips characters does.
@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokenmill_shards.formats.mmididx import sequence_offsets
+from tokenmill_shards.formats.places import HASH, PLACES_SCHEMA
 from tokenmill_shards.writing.boundaries import Boundaries
+from tokenmill_shards.writing.document_hashes import hash_texts
 from tokenmill_shards.writing.loss_masks import LossMasks
 from tokenmill_shards.writing.rejections import Rejecter
 from tokenmill_tokenizer import Encoder
@@ -29,6 +31,7 @@ class Encoded:
     """Documents and their tokens, boundaries included."""
 
     documents: pa.RecordBatch
+    """With the hash of each document's text in a column of its own."""
     ids: NDArray[Any]
     """Tokens of all documents, one after another."""
     lengths: NDArray[np.int64]
@@ -87,4 +90,5 @@ class BatchEncoder:
         if mask is not None:
             mask = self.boundaries.surround_mask(mask, lengths)
         text_bytes = pc.binary_length(batch.column("text")).to_numpy(zero_copy_only=False)
+        batch = batch.append_column(PLACES_SCHEMA.field(HASH), pa.array(hash_texts(batch.column("text"))))
         return Encoded(batch, *self.boundaries.surround(ids, lengths), text_bytes, mask)

@@ -28,9 +28,6 @@ from tokenmill_shards.writing.rejections import Rejecter
 from tokenmill_tokenizer.decode import token_bytes
 from tokenmill_tokenizer.open import load
 
-MASK_SUFFIX = ".loss_mask.bin"
-"""`<shard>.loss_mask.bin`: a byte a token, in the order of the shard's tokens; 1 where it counts, else 0."""
-
 
 class Spans(NamedTuple):
     """What counts of the documents of a batch: document d has the next `counts[d]` spans, ordered by their starts."""

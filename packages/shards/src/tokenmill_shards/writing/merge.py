@@ -10,9 +10,8 @@ from tokenmill_core.manifest import TOKENIZER_NAME, Counts, FileEntry, Frozen, M
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work
 from tokenmill_core.storage import copy_file
-from tokenmill_shards.formats.places import PLACES_SUFFIX
+from tokenmill_shards.formats.places import MASK_SUFFIX, PLACES_SUFFIX
 from tokenmill_shards.mixing.mix import refuse_mismatch
-from tokenmill_shards.writing.loss_masks import MASK_SUFFIX
 from tokenmill_shards.writing.tokenize import copy_tokenizer
 
 

@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 from tokenmill_core.manifest import FileEntry
 from tokenmill_core.storage import HashingWriter
 from tokenmill_shards.formats.mmididx import ShardWriter, dtype_for
-from tokenmill_shards.formats.places import PLACES_SUFFIX, places_schema
+from tokenmill_shards.formats.places import MASK_SUFFIX, PLACES_SUFFIX, places_schema
 from tokenmill_shards.writing.boundaries import Boundaries
 from tokenmill_shards.writing.encoded import Encoded
-from tokenmill_shards.writing.loss_masks import MASK_SUFFIX
 from tokenmill_shards.writing.shard_check import Expected, check_shard
 
 
@@ -70,9 +69,16 @@ class ShardFiles:
             VerificationError: what lies on disk is not what was written.
         """
         self._open.close()
-        form, prefix = self._form, self.tokens.prefix
-        expected = Expected(self.tokens.dtype, form.vocab_size, form.boundaries, form.has_mask, self.tokens.lengths)
-        check_shard(prefix, expected)
+        form, tokens = self._form, self.tokens
+        expected = Expected(
+            dtype=tokens.dtype,
+            vocab_size=form.vocab_size,
+            boundaries=form.boundaries,
+            has_mask=form.has_mask,
+            num_documents=tokens.num_documents,
+            num_tokens=tokens.num_tokens,
+        )
+        check_shard(tokens.prefix, expected, tokens.lengths)
         others = [writer for writer in (self._places, self._mask) if writer]
         entries = [FileEntry(path=other.path.name, bytes=other.bytes, sha256=other.sha256) for other in others]
         self.files = [*self.tokens.files, *entries]

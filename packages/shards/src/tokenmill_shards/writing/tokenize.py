@@ -3,8 +3,8 @@
     read ─▶ encode ─▶ boundaries ─▶ shard-NNNNN.bin, .idx (MMIDIDX), .documents.parquet, .loss_mask.bin on request
     tokenizer.json ─▶ a copy beside them
 
-The third file of a shard holds the raw file of each document, the row in it, the user's id, and what is carried, so
-that any token leads back to where it came from.
+The third file of a shard holds the raw file of each document, the row in it, the user's id, the hash of its text, and
+what is carried, so that any token leads back to where it came from.
 """
 
 from collections import Counter
@@ -36,6 +36,7 @@ from tokenmill_core.sources import document_tasks, read_task
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, resolve_inputs
 from tokenmill_core.storage import copy_file
 from tokenmill_shards.formats.mmididx import dtype_for
+from tokenmill_shards.formats.places import HASH
 from tokenmill_shards.writing.boundaries import Boundaries, special_ids
 from tokenmill_shards.writing.columns import count_filled, refuse_empty
 from tokenmill_shards.writing.encoded import BatchEncoder
@@ -90,13 +91,24 @@ class TokenizeConfig(Frozen):
             )
         return self
 
+    @field_validator("reader")
+    @classmethod
+    def _no_second_hash(cls, reader: ReadOptions) -> ReadOptions:
+        if HASH in reader.carry:
+            raise ValueError(
+                f"carry: {HASH!r} stands beside each document anyway, as the hash of its text; rename the column, or "
+                "leave it out"
+            )
+        return reader
+
     @field_validator("loss_mask")
     @classmethod
     def _column_of_its_own(cls, loss_mask: str | None) -> str | None:
-        if loss_mask == "" or loss_mask in DOCUMENT_SCHEMA.names:
+        taken = [*DOCUMENT_SCHEMA.names, HASH]
+        if loss_mask == "" or loss_mask in taken:
             raise ValueError(
-                f"{loss_mask!r} cannot hold loss masks: each document has {', '.join(DOCUMENT_SCHEMA.names)} for "
-                "other ends; name another column"
+                f"{loss_mask!r} cannot hold loss masks: each document has {', '.join(taken)} for other ends; name "
+                "another column"
             )
         return loss_mask
 
@@ -115,7 +127,7 @@ class TokenizeStage(Stage):
     """See the module's docstring."""
 
     name: ClassVar[str] = "tokenize"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     tools: ClassVar[tuple[str, ...]] = ("tokenmill-tokenizer", "tokenmill-shards", "tokenizers", "pyarrow")
 
     config: TokenizeConfig

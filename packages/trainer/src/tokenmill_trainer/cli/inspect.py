@@ -8,9 +8,10 @@ import click
 from rich.table import Table
 
 from tokenmill_core.cli.options import json_option, wide_console
-from tokenmill_core.errors import ExitCode, InputError, ManifestError, VerificationError
+from tokenmill_core.errors import ConfigError, ExitCode, InputError, ManifestError, VerificationError
 from tokenmill_core.manifest import CheckpointManifest
 from tokenmill_core.manifest_io import load_manifest
+from tokenmill_shards.cli.traced import document_option, show, text_option
 
 run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 
@@ -55,6 +56,7 @@ def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
         "step": manifest.step,
         "consumed_samples": manifest.consumed_samples,
         "consumed_tokens": manifest.consumed_tokens,
+        "sources": [use.model_dump() for use in manifest.sources],
         "bytes": sum(entry.bytes for entry in manifest.files),
         "state": "verified" if verify else "listed",
     }
@@ -62,25 +64,45 @@ def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
 
 @click.command()
 @run_argument
-@click.option("--step", required=True, type=click.IntRange(min=1), help="Step of the run; 1 is the first.")
-@click.option("--mixture", help="Where the mixture lies now, if it has moved.")
+@click.option("--step", type=click.IntRange(min=1), help="Step of the run, 1 is the first: list its documents.")
+@click.option("--rank", type=click.IntRange(min=0), help="Of the step, what this rank has seen.")
+@click.option("--sample", type=click.IntRange(min=0), help="Of the step, this global sample index.")
+@document_option
+@click.option("--mixture", help="Where the mixture or packed dataset lies now, if it has moved.")
+@text_option
 @json_option
-def trace(run_path: Path, step: int, mixture: str | None, as_json: bool) -> None:
-    """Name the documents that a step of RUN has seen.
+def trace(
+    run_path: Path,
+    step: int | None,
+    rank: int | None,
+    sample: int | None,
+    document: str | None,
+    mixture: str | None,
+    text: bool | None,
+    as_json: bool,
+) -> None:
+    """Name the documents that a step of RUN has seen, or the steps that have seen a document.
 
     \b
     Examples:
       pretrain trace runs/first --step 120
-      pretrain trace runs/first --step 120 --json
+      pretrain trace runs/first --step 120 --rank 3 --json
+      pretrain trace runs/first --document web:raw/part-3.jsonl:17
     """
     from tokenmill_trainer.run_folder import RunFolder
-    from tokenmill_trainer.trace import trace_step
+    from tokenmill_trainer.trace import trace_document_of_run, trace_step
 
-    rows = trace_step(RunFolder(run_path), step, mixture)
-    if as_json:
-        click.echo(json.dumps(rows))
-    else:
-        _print_table(rows, list(rows[0]) if rows else [])
+    run, with_text = RunFolder(run_path), text is not False
+    if (step is None) == (document is None) or (document is not None and (rank, sample) != (None, None)):
+        raise ConfigError("say what to trace: --step N, with --rank or --sample; or --document SOURCE:FILE:ROW")
+    if step is not None:
+        rows = trace_step(run, step, rank=rank, sample=sample, mixture=mixture, with_text=with_text)
+        show(rows, text, as_json)
+        return
+    rows, reasons = trace_document_of_run(run, str(document), mixture=mixture, with_text=with_text)
+    show(rows, text, as_json)
+    for reason in reasons:
+        click.echo(reason, err=True)
 
 
 def _print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:

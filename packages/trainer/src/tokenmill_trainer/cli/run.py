@@ -20,7 +20,7 @@ SECONDS_FOR_RANK_0 = 2.0
 
 @click.command()
 @click.option("--config", "config_path", metavar="FILE", help="TOML file with the settings.")
-@click.option("--mixture", metavar="PATH", help="Mixture manifest to train on; wins over the file's data.mixture.")
+@click.option("--mixture", metavar="PATH", help="Mixture or packed dataset to train on, before data.mixture.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that verifies.")
 @click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one setting; repeatable.")
@@ -52,6 +52,7 @@ def run(
       pretrain run --config run.toml --out runs/second --set optimizer.lr=1e-3 --set training.steps=200
       pretrain run --out runs/first --resume
       pretrain run --out runs/first --resume --set training.steps=2000 --allow-change schedule
+      pretrain run --out runs/first --resume --mixture data/second.json    # mixed with --continue data/mixture.json
       torchrun --nproc-per-node 2 -m tokenmill_trainer run --config run.toml --out runs/two
     """
     from tokenmill_trainer.loop import train
@@ -80,7 +81,7 @@ def read_settings(
     if not resume:
         folder.check_free()
     elif config_path is None and folder.has_run:
-        mixture = mixture or locate_mixture(folder.read_config(), folder.checkpoints)
+        mixture = mixture or locate_mixture(folder)
         config_path = str(folder.config_file)
     if config_path is None and mixture is None:
         raise InputError("name what to train on: --mixture PATH, and --config FILE for the settings")

@@ -1,0 +1,168 @@
+"""The other way round: from a document of the raw data to every sample that holds a part of it.
+
+source:file:row or source:id ─ places of its shards ─▶ document ─ stream ─▶ windows ─ Mixture.samples_of ─▶ samples
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tokenmill_core.errors import ConfigError, InputError
+from tokenmill_core.progress import ProgressBar
+from tokenmill_shards.audit.trace import Row, Tracer
+from tokenmill_shards.packing.reader import PackedReader
+from tokenmill_shards.reading.reader import MixtureReader
+from tokenmill_shards.reading.store import ShardStore
+
+
+class Query(NamedTuple):
+    """What a person asks for: a source, and what may be an id, or a raw file with a row of it."""
+
+    source: str
+    rest: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Query":
+        """`SOURCE:FILE:ROW` or `SOURCE:ID`. Errors: `ConfigError` where it is neither."""
+        source, _, rest = text.partition(":")
+        if not source or not rest:
+            raise ConfigError(f"--document {text!r}: expected SOURCE:FILE:ROW or SOURCE:ID, such as web:raw/a.jsonl:12")
+        return cls(source, rest)
+
+    @property
+    def file_and_row(self) -> tuple[str, int] | None:
+        """The file and the row, where it can be read so."""
+        file, _, row = self.rest.rpartition(":")
+        return (file, int(row)) if file and row.isascii() and row.isdigit() else None
+
+
+class Document(NamedTuple):
+    """A document of a source, by numbers."""
+
+    source: int
+    shard: int
+    number: int
+    """In the shard."""
+
+
+class Found(NamedTuple):
+    """The samples that hold a part of a document, their global indices rising; `why_none` says why there are none."""
+
+    samples: list[int]
+    why_none: str = ""
+
+
+def num_samples(reader: MixtureReader | PackedReader, tokens: int | None) -> int:
+    """Samples that training on `tokens` takes: by default all packed ones, or as many tokens as the sources have."""
+    if isinstance(reader, PackedReader):
+        wanted = reader.num_samples if tokens is None else -(-tokens // reader.sequence_length)
+        return min(reader.num_samples, wanted)
+    if tokens is None:
+        tokens = sum(source.training_tokens for source in reader.manifest.sources)
+    return -(-tokens // reader.sequence_length)
+
+
+def trace_document(tracer: Tracer, query: Query, below: int) -> tuple[list[Row], list[str]]:
+    """The rows of what `query` names in all samples under `below`, and a line for each document that is in none.
+
+    Errors: `InputError` where there is no such source, or no such document in it.
+    """
+    rows: list[Row] = []
+    reasons = []
+    stores = _stores(tracer.reader)
+    for document in find_documents(stores, query):
+        store = stores[document.source]
+        found = samples_with(tracer.reader, document, below)
+        rows += tracer.samples(found.samples, only=(store.name, document.shard, document.number))
+        if not found.samples:
+            origin = store.place(document.shard, document.number)
+            reasons.append(f"{store.name}: {origin.file}, row {origin.row}: {found.why_none}")
+    return sorted(rows, key=lambda row: (row["sample"], row["first_token"])), reasons
+
+
+def find_documents(stores: Sequence[ShardStore], query: Query) -> list[Document]:
+    """The documents that `query` names: several where an id stands more than once.
+
+    Errors: `InputError` where there is no such source, or no such document in it.
+    """
+    names = [store.name for store in stores]
+    if query.source not in names:
+        raise InputError(f"--document: there is no source {query.source!r}; there are {', '.join(names)}")
+    source = names.index(query.source)
+    num_shards, found = len(stores[source].load().manifest.shards), []
+    with ProgressBar(f"looking through {query.source}", num_shards) as bar:
+        for shard in range(num_shards):
+            found += [Document(source, shard, number) for number in find_rows(stores[source].places(shard), query)]
+            bar.advance()
+    if not found:
+        raise InputError(_not_found(query))
+    return found
+
+
+def find_rows(places: Path, query: Query) -> Iterator[int]:
+    """Numbers of the documents of one shard that `query` names; reads a row group at a time."""
+    first = 0
+    with pq.ParquetFile(places) as table:
+        for group in range(table.num_row_groups):
+            rows = table.read_row_group(group, columns=["file", "row", "id"])
+            named = pc.fill_null(pc.equal(rows["id"], query.rest), False)
+            if query.file_and_row:
+                file, row = query.file_and_row
+                named = pc.or_(named, pc.and_(pc.equal(rows["file"], file), pc.equal(rows["row"], row)))
+            yield from (np.flatnonzero(named.to_numpy()) + first).tolist()
+            first += rows.num_rows
+
+
+def samples_with(reader: MixtureReader | PackedReader, document: Document, below: int) -> Found:
+    """The samples under `below` that hold a part of `document`."""
+    if isinstance(reader, PackedReader):
+        return _in_packed(reader, document, below)
+    return _in_mixture(reader, document, below)
+
+
+def _in_mixture(reader: MixtureReader, document: Document, below: int) -> Found:
+    mixture, length = reader.mixture, reader.sequence_length
+    stream, held_out = reader.training[document.source], reader.held_out[document.source]
+    documents = stream.documents(document.shard)
+    place = int(np.searchsorted(documents.numbers, document.number))
+    if document.number not in documents.numbers[place : place + 1]:
+        is_held_out = document.number in held_out.documents(document.shard).numbers
+        return Found([], "held out: no sample" if is_held_out else "it has no tokens: no sample")
+    first, stop = (documents.offsets[place : place + 2] + stream.shard_offsets[document.shard]).tolist()
+    # Window w reads tokens w·L to w·L + L, both included.
+    last = min((stop - 1) // length, int(mixture.num_windows[document.source]) - 1)
+    windows = range(max(0, -(-(first - length) // length)), last + 1)
+    samples = {sample for window in windows for sample in mixture.samples_of(document.source, window, below)}
+    return Found(sorted(samples), f"in none of the first {below:,} samples")
+
+
+def _in_packed(reader: PackedReader, document: Document, below: int) -> Found:
+    samples: set[int] = set()
+    offsets = np.cumsum([0, *reader.manifest.shard_samples]).tolist()
+    with ProgressBar("looking through the sequences", len(offsets) - 1) as bar:
+        for number, offset in enumerate(offsets[:-1]):
+            pieces = reader.shard_pieces(number)
+            here = (pieces.source == document.source) & (pieces.shard == document.shard)
+            samples.update((pieces.sequence[here & (pieces.document == document.number)] + offset).tolist())
+            bar.advance()
+    return Found(sorted(sample for sample in samples if sample < below), f"in none of the first {below:,} sequences")
+
+
+def _stores(reader: MixtureReader | PackedReader) -> Sequence[ShardStore]:
+    if isinstance(reader, MixtureReader):
+        return [stream.store for stream in reader.training]
+    if reader.stores is None:
+        raise InputError("--document: the mixture that was packed is not where it was; move it back to look for one")
+    return reader.stores
+
+
+def _not_found(query: Query) -> str:
+    place = f", and none in row {query.file_and_row[1]} of file {query.file_and_row[0]!r}" if query.file_and_row else ""
+    return (
+        f"--document: source {query.source} has no document with id {query.rest!r}{place}; name the file as "
+        "`prep trace --sample --json` does, and the row counted from 1"
+    )

@@ -1,0 +1,1 @@
+"""Token files that other tools wrote, as tokens datasets: `prep import-tokens`."""

@@ -1,0 +1,157 @@
+"""Documents held out of training: which they are, how many, and a share that cannot be met.
+
+    <shard>.documents.parquet: hash ─▶ below share · 2⁶⁴? ─▶ held out
+    <shard>.idx: tokens of each     ─▶ counted by shard   ─▶ the mixture's manifest
+
+Who is held out is decided by the document alone, by the hash of its text. So a document stays on its side whatever
+file it comes in and however the corpus grows, equal texts are never on both sides, and a larger share only adds.
+"""
+
+from collections.abc import Iterable, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokenmill_core import storage
+from tokenmill_core.errors import InputError, VerificationError
+from tokenmill_core.manifest import TokensManifest
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.stage import Phase, Report, Task, Work
+from tokenmill_shards.reading.cache import FileCache
+from tokenmill_shards.reading.store import ShardStore, shard_tokens
+
+HOLD_OUT = "hold-out"
+"""Name of the phase that counts."""
+NUM_HASHES = 1 << 64
+TASK_TOKENS = 1 << 33
+"""A task counts shards of about this many tokens: their documents take it seconds."""
+CACHE_BYTES = 4 << 30
+"""What a task keeps at most of the files of remote datasets."""
+
+Datasets = tuple[LoadedManifest[TokensManifest], ...]
+
+
+class HeldOutCounts(NamedTuple):
+    """What a share holds out of one dataset."""
+
+    documents: int
+    shard_tokens: tuple[int, ...]
+    """Tokens of the held-out documents of each shard."""
+    all_documents: int
+    """Documents of the dataset that have tokens, held out or not."""
+    lowest_hash: int
+    """Of all its documents: a larger share of 2⁶⁴ holds one out. 2⁶⁴ − 1 where it has none."""
+    highest_hash: int
+    """A share of 2⁶⁴ up to this leaves one in. 0 where it has none."""
+
+
+def is_held_out(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Which documents `share` (0 to 1, exclusive) holds out, by the `hashes` (documents,) of their texts."""
+    assert 0 <= share < 1, share
+    held_out: NDArray[np.bool_] = hashes < np.uint64(int(share * NUM_HASHES))  # exact: the share times a power of two
+    return held_out
+
+
+def held_out_phase(datasets: Datasets, share: float) -> Phase:
+    """The pass that counts what `share` holds out of each of `datasets`; `held_out_counts` sums its reports."""
+    return Phase(HOLD_OUT, partial(plan_counting, datasets), partial(count_held_out, datasets, share))
+
+
+def plan_counting(datasets: Datasets, work: Work) -> list[Task]:
+    """Tasks of some neighbouring shards of one dataset each."""
+    tasks: list[Task] = []
+    for number, loaded in enumerate(datasets):
+        tokens = np.cumsum(shard_tokens(loaded.manifest), dtype=np.int64)
+        groups = np.flatnonzero(np.diff(tokens // TASK_TOKENS)) + 1 if tokens.size else tokens
+        for shards in np.split(np.arange(tokens.size), groups):
+            if shards.size:
+                payload = {"source": number, "first": int(shards[0]), "stop": int(shards[-1]) + 1}
+                tasks.append(Task(index=len(tasks), payload=payload, weight=int(shards.size)))
+    return tasks
+
+
+def count_held_out(datasets: Datasets, share: float, task: Task, work: Work) -> Report:
+    """Count the held-out documents of a task's shards; reads their indices and the hashes alone."""
+    loaded = datasets[task.payload["source"]]
+    cache = None if storage.is_local(loaded.url) else FileCache(work.path(HOLD_OUT, "cache"), CACHE_BYTES)
+    shards = range(task.payload["first"], task.payload["stop"])
+    return Report(extra=task.payload | count_shards(loaded, share, shards, cache)._asdict())
+
+
+def count_shards(
+    loaded: LoadedManifest[TokensManifest], share: float, shards: Iterable[int], cache: FileCache | None = None
+) -> HeldOutCounts:
+    """What `share` holds out of the `shards` (their numbers) of a dataset.
+
+    Errors: `VerificationError` where a shard's files are not as its manifest says, or hold no hashes.
+    """
+    store = ShardStore(loaded.manifest.name, lambda: loaded, loaded.manifest.dtype, cache=cache)
+    tokens, documents, all_documents = [], 0, 0
+    lowest, highest = NUM_HASHES - 1, 0
+    for number in shards:
+        index, hashes = store.index(number), store.hashes(number)
+        if hashes.size != index.num_documents:
+            raise VerificationError(
+                f"{index.path} has {index.num_documents:,} documents, its places {hashes.size:,} hashes; tokenize again"
+            )
+        lengths = np.diff(index.document_offsets)
+        hashes, lengths = hashes[lengths > 0], lengths[lengths > 0]
+        held_out = is_held_out(hashes, share)
+        tokens.append(int(lengths[held_out].sum()))
+        documents += int(held_out.sum())
+        all_documents += hashes.size
+        if hashes.size:
+            lowest, highest = min(lowest, int(hashes.min())), max(highest, int(hashes.max()))
+    return HeldOutCounts(documents, tuple(tokens), all_documents, lowest, highest)
+
+
+def held_out_counts(reports: Sequence[Report], num_sources: int) -> list[HeldOutCounts]:
+    """The counts of each dataset, in the order that `held_out_phase` was given them."""
+    parts: list[list[dict[str, Any]]] = [[] for _ in range(num_sources)]
+    for report in reports:
+        parts[report.extra["source"]].append(report.extra)
+    return [_joined(sorted(part, key=lambda extra: extra["first"])) for part in parts]
+
+
+def _joined(parts: Sequence[dict[str, Any]]) -> HeldOutCounts:
+    return HeldOutCounts(
+        documents=sum(part["documents"] for part in parts),
+        shard_tokens=tuple(tokens for part in parts for tokens in part["shard_tokens"]),
+        all_documents=sum(part["all_documents"] for part in parts),
+        lowest_hash=min((part["lowest_hash"] for part in parts), default=NUM_HASHES - 1),
+        highest_hash=max((part["highest_hash"] for part in parts), default=0),
+    )
+
+
+def refuse_lopsided(name: str, counts: HeldOutCounts, share: float) -> None:
+    """Refuse a weighted source of which `share`, above 0, holds out no document, or every one.
+
+    Raises:
+        InputError: naming how many there are, and the nearest share that has documents on both sides.
+    """
+    if 0 < counts.documents < counts.all_documents:
+        return
+    nearest = nearest_share(counts, share)
+    remedy = "give the source documents of more than one text" if nearest is None else f"a share of {nearest} does"
+    raise InputError(
+        f"source {name!r}: a validation share of {share:g} holds out {counts.documents:,} of its "
+        f"{counts.all_documents:,} documents, but needs one at least on each side: {remedy}; or give it no weight"
+    )
+
+
+def nearest_share(counts: HeldOutCounts, share: float) -> float | None:
+    """The nearest share to `share` that has documents on both sides, in three digits or as many as it takes.
+
+    None if there is none.
+    """
+    too_small = share * NUM_HASHES <= counts.lowest_hash
+    limit = Decimal(counts.lowest_hash + 1 if too_small else counts.highest_hash)
+    for digits in range(3, 18):
+        context = Context(prec=digits, rounding=ROUND_CEILING if too_small else ROUND_FLOOR)
+        nearest = float(context.divide(limit, Decimal(NUM_HASHES)))
+        if counts.lowest_hash < int(nearest * NUM_HASHES) <= counts.highest_hash:
+            return nearest
+    return None

@@ -1,0 +1,31 @@
+"""What packing came to: how full the sequences are, and what each source gave."""
+
+from dataclasses import dataclass
+
+from tokenmill_core.manifest import PackedManifest
+
+
+@dataclass(frozen=True)
+class PackedSource:
+    """What one source gave."""
+
+    name: str
+    tokens: int
+    """Labels."""
+    share: float
+    """Of all labels, 0 to 1."""
+    epochs: float
+    """Labels over those of one epoch."""
+
+
+def packed_sources(manifest: PackedManifest) -> list[PackedSource]:
+    """A row a source."""
+    tokens = [sum(column) for column in zip(*manifest.shard_source_tokens, strict=True)]
+    total = max(1, sum(tokens))
+    rows = zip(manifest.sources, tokens, manifest.epoch_tokens, strict=True)
+    return [PackedSource(name, labels, labels / total, labels / max(1, epoch)) for name, labels, epoch in rows]
+
+
+def fill_rate(manifest: PackedManifest) -> float:
+    """Share of the stored tokens that is no padding."""
+    return 1 - manifest.notes["padding_tokens"] / manifest.counts.tokens
