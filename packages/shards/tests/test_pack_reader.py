@@ -13,6 +13,7 @@ from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import FimTokens, MixtureManifest, PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards import MixtureReader
+from tokenmill_shards.audit.parts import parts_of, tokens_of
 from tokenmill_shards.open_samples import open_samples
 from tokenmill_shards.packing.pack import STAGE as PACK
 from tokenmill_shards.packing.pack import PackConfig
@@ -92,32 +93,30 @@ def test_use_is_what_the_sequences_hold(mixture: LoadedManifest[MixtureManifest]
 
 
 @pytest.mark.parametrize("method", ["concat", "best-fit"])
-def test_trace_names_documents(mixture: LoadedManifest[MixtureManifest], tmp_path: Path, method: str) -> None:
+def test_the_parts_of_a_sequence_are_what_its_documents_hold(
+    mixture: LoadedManifest[MixtureManifest], tmp_path: Path, method: str
+) -> None:
     reader = PackedReader.open(pack(mixture, tmp_path / "packed", method).url)
-    streams = {stream.name: stream for stream in MixtureReader.open(mixture.url, LENGTH).training}
     for index in (0, 31, reader.num_samples - 1):
         tokens, at = reader.samples(np.array([index])).tokens[0], 0
-        for row in reader.trace(index):
-            assert (row["file"], row["row"]) == (f"{row['source']}/{row['shard']}.jsonl", 10 + row["document"])
-            assert row["id"] == f"{row['source']}-{row['document']}"
-            assert row["first_token"] == at
-            shard = int(row["shard"].removeprefix("shard-"))
-            begin, end = streams[row["source"]].store.index(shard).document_offsets[row["document"] :][:2].tolist()
-            text = streams[row["source"]].store.tokens(shard)[begin:end].tolist()
-            piece = tokens[at : row["last_token"] + 1].tolist()
-            assert any(text[start : start + len(piece)] == piece for start in range(len(text)))
-            at = row["last_token"] + 1
+        for part in parts_of(reader, index):
+            assert part.store is not None
+            assert part.first_token == at
+            assert tokens_of(part, part.store).tolist() == tokens[at : part.last_token + 1].tolist()
+            at = part.last_token + 1
     if method == "concat":
-        theirs = MixtureReader.open(mixture.url, LENGTH).trace(31)
-        assert reader.trace(31) == [{k: v for k, v in row.items() if k != "window"} for row in theirs]
+        theirs = parts_of(MixtureReader.open(mixture.url, LENGTH), 31)
+        assert [part._replace(store=None) for part in parts_of(reader, 31)] == [
+            part._replace(store=None) for part in theirs
+        ]
 
 
-def test_trace_without_the_token_datasets(mixture: LoadedManifest[MixtureManifest], tmp_path: Path) -> None:
+def test_parts_without_the_token_datasets(mixture: LoadedManifest[MixtureManifest], tmp_path: Path) -> None:
     packed = pack(mixture, tmp_path / "packed", "concat")
     (tmp_path / "mixture" / "manifest.json").unlink()
-    for row in PackedReader.open(packed.url).trace(0):
-        assert (row["shard"], row["file"], row["row"], row["id"]) == (None, None, None, None)
-        assert row["source"] in ("one", "two")
+    for part in parts_of(PackedReader.open(packed.url), 0):
+        assert part.store is None
+        assert part.source in ("one", "two")
 
 
 @pytest.mark.parametrize("method", ["concat", "best-fit"])
@@ -207,7 +206,7 @@ def test_best_fit_fills_in_the_middle_of_whole_documents(
 
 def test_more_samples_than_there_are(mixture: LoadedManifest[MixtureManifest], tmp_path: Path) -> None:
     reader = PackedReader.open(pack(mixture, tmp_path / "packed", "concat").url)
-    for ask in (lambda: reader.samples(np.array([0, 80])), lambda: reader.use(81), lambda: reader.trace(80)):
+    for ask in (lambda: reader.samples(np.array([0, 80])), lambda: reader.use(81), lambda: reader.pieces(80)):
         with pytest.raises(InputError, match="has 80 sequences, but 81 are needed"):
             ask()
 

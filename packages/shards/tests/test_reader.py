@@ -14,6 +14,7 @@ from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards import MixtureReader
+from tokenmill_shards.audit.parts import parts_of, tokens_of
 
 MakeTokens = Callable[..., LoadedManifest[TokensManifest]]
 MakeMixture = Callable[..., LoadedManifest[MixtureManifest]]
@@ -82,13 +83,13 @@ def test_documents_kept_apart_restart_positions_and_predict_no_first_token(two_s
     begins = {int(place) for place in cu_seqlens[:-1]}
     assert cu_seqlens[-1] == 300 * LENGTH
     for index in indices.tolist():
-        rows = two_sources.trace(index)
-        firsts = [row["first_token"] for row in rows if row["first_token"] < LENGTH]
+        parts = parts_of(two_sources, index)
+        firsts = [part.first_token for part in parts if part.first_token < LENGTH]
         assert [place - index * LENGTH for place in sorted(begins) if index == place // LENGTH] == firsts
         lengths = np.diff([*firsts, LENGTH])
         assert positions[index].tolist() == [i for length in lengths for i in range(length)]
         not_counted = (np.flatnonzero(~counted[index]) + 1).tolist()
-        assert not_counted == [row["first_token"] for row in rows if row["first_token"] > 0]
+        assert not_counted == [part.first_token for part in parts if part.first_token > 0]
 
 
 def test_several_threads_read_what_one_reads(two_sources: MixtureReader) -> None:
@@ -110,23 +111,20 @@ def test_a_moved_dataset_gives_the_same_order(
     assert (MixtureReader.open(str(elsewhere / "mixture"), LENGTH).samples(np.arange(50)).tokens == before).all()
 
 
-def test_a_trace_names_the_documents_of_a_sample_and_covers_it(two_sources: MixtureReader) -> None:
+def test_the_parts_of_a_sample_are_what_its_documents_hold(two_sources: MixtureReader) -> None:
     for index in range(60):
         tokens = two_sources.samples(np.array([index])).tokens[0]
-        rows = two_sources.trace(index)
-        assert rows[0]["first_token"] == 0
-        assert rows[-1]["last_token"] == LENGTH
-        for row, following in pairwise(rows):
-            assert row["last_token"] + 1 == following["first_token"]
-        for row in rows:
-            stream = next(stream for stream in two_sources.training if stream.name == row["source"])
-            shard = next(n for n in range(3) if stream.store.shard_name(n) == row["shard"])
-            first, stop = stream.store.index(shard).document_offsets[row["document"] : row["document"] + 2]
-            held = stream.store.tokens(shard)[first:stop].tolist()
-            part = tokens[row["first_token"] : row["last_token"] + 1].tolist()
-            assert any(held[at : at + len(part)] == part for at in range(len(held)))
-            assert row["file"] == f"{stream.name}/{row['shard']}.jsonl"
-            assert row["row"] == 10 + row["document"]
+        parts = parts_of(two_sources, index)
+        assert (parts[0].first_token, parts[-1].last_token) == (0, LENGTH)
+        assert all(part.last_token + 1 == following.first_token for part, following in pairwise(parts))
+        for part in parts:
+            assert part.store is not None
+            assert part.store.name == part.source
+            held = tokens_of(part, part.store).tolist()
+            assert held == tokens[part.first_token : part.last_token + 1].tolist()
+            place = part.store.place(part.shard, part.document)
+            assert place.file == f"{part.source}/{part.store.shard_name(part.shard)}.jsonl"
+            assert place.row == 10 + part.document
 
 
 def test_other_tokens_than_those_mixed_are_refused(make_tokens: MakeTokens, make_mixture: MakeMixture) -> None:

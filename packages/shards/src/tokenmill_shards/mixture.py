@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import MixtureManifest, MixtureSource, SourceUse
 from tokenmill_shards.order.permutation import ROUNDS, epoch_key, inverse_groups, permute_groups, round_keys
-from tokenmill_shards.order.sample_order import SampleOrder
+from tokenmill_shards.order.sample_order import BLOCK_SIZE, SampleOrder
 
 EPOCH_KEYS_KEPT = 1 << 14
-MAX_SAMPLES = 1 << 62
+CERTAINLY_WITHIN = 3
+"""Samples that a count may be off its share, rounded up generously: see `order.sample_order` for the bounds."""
 
 
 class Located(NamedTuple):
@@ -116,15 +117,24 @@ class Mixture:
         return [self._index_of(source, k, below) for k in occurrences.tolist() if k < drawn]
 
     def _index_of(self, source: int, occurrence: int, below: int) -> int:
-        """The sample index of the source's sample number `occurrence`: counts never fall, so it can be searched for."""
-        low, high = 0, below - 1
-        while low < high:
+        """The sample index, under `below`, of the source's sample number `occurrence`.
+
+        A count is never further than `CERTAINLY_WITHIN` from its share, so it lies in a range that is known; where that
+        is long, counts never falling halves it.
+        """
+        number = max(n for n, stage in enumerate(self.stages) if stage.drawn_before[source] <= occurrence)
+        stage, weight = self.stages[number], self.manifest.stages[number].weights[source]
+        own, total = occurrence - int(stage.drawn_before[source]), self.manifest.denominator
+        low = stage.first + max(0, (own - CERTAINLY_WITHIN) * total // weight)
+        high = min(below - 1, stage.first + (own + CERTAINLY_WITHIN) * total // weight)
+        while high - low >= BLOCK_SIZE:
             middle = (low + high) // 2
             if int(self.counts(middle + 1)[source]) > occurrence:
                 high = middle
             else:
                 low = middle + 1
-        return low
+        sources, occurrences = self.occurrences(np.arange(low, high + 1, dtype=np.int64))
+        return low + int(np.flatnonzero((sources == source) & (occurrences == occurrence))[0])
 
     def _in_stage(self, number: int, indices: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         stage = self.stages[number]

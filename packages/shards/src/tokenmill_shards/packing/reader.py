@@ -137,25 +137,6 @@ class PackedReader:
         """The pieces of shard `number`, padding among them; sequences are counted from the shard's first."""
         return self._shard(number).pieces
 
-    def trace(self, index: int) -> list[dict[str, Any]]:
-        """The documents of sample `index`, in order.
-
-        Each has `source`, `epoch`, `shard`, `document` (number in the shard), `file`, `row`, `id`, and the sample's
-        tokens that are the document's, `first_token` to `last_token`, counted from 0 and inclusive. `shard`, `file`,
-        `row` and `id` are none where the mixture's token datasets are no longer where they were.
-        """
-        pieces = self.pieces(index)
-        ends = np.cumsum(pieces.num_tokens)
-        columns = pieces.source, pieces.epoch, pieces.shard, pieces.document, ends - pieces.num_tokens, ends - 1
-        return [
-            {"source": self.manifest.sources[source], "epoch": epoch}
-            | self._place(source, shard, document)
-            | {"first_token": first, "last_token": last}
-            for source, epoch, shard, document, first, last in zip(
-                *(column.tolist() for column in columns), strict=True
-            )
-        ]
-
     @cached_property
     def stores(self) -> tuple[ShardStore, ...] | None:
         """The token datasets of all sources, or none where the mixture does not lie where it did."""
@@ -175,17 +156,6 @@ class PackedReader:
             )
             for source in mixture.manifest.sources
         )
-
-    def _place(self, source: int, shard: int, document: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"shard": None, "document": document, "file": None, "row": None, "id": None}
-        if self.stores is None:
-            return found
-        try:
-            place = self.stores[source].place(shard, document)
-        except TokenmillError:
-            return found
-        name = self.stores[source].shard_name(shard)
-        return found | {"shard": name, "file": place.file, "row": place.row, "id": place.id}
 
     def _read(
         self,

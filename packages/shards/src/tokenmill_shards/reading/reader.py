@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 from functools import lru_cache
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,26 +133,6 @@ class MixtureReader:
         for row, (_, _, start) in zip(tokens, rows, strict=True):
             stream.read_into(row[: stream.num_tokens - start], start)
         return self._finish(tokens, rows, None)
-
-    def trace(self, index: int) -> list[dict[str, Any]]:
-        """The documents of global sample `index`, in order.
-
-        Each has `source`, `epoch`, `window`, `shard`, `document` (number in the shard), `file`, `row`, `id`, and the
-        sample's tokens that are the document's, `first_token` to `last_token`, counted from 0 and inclusive.
-        """
-        source, epoch, window = (int(part[0]) for part in self.mixture.locate(np.array([index], np.int64)))
-        stream, start = self.training[source], window * self.sequence_length
-        stop = start + self.sequence_length + 1
-        rows = []
-        for piece in stream.overlapping(start, stop):
-            place = stream.place(piece.shard, piece.document)
-            rows.append(
-                {"source": stream.name, "epoch": epoch, "window": window}
-                | {"shard": stream.store.shard_name(piece.shard), "document": piece.document}
-                | {"file": place.file, "row": place.row, "id": place.id}
-                | {"first_token": max(piece.first, start) - start, "last_token": min(piece.stop, stop) - 1 - start}
-            )
-        return rows
 
     def _finish(
         self, tokens: NDArray[np.int64], rows: list[tuple[TokenStream, int, int]], indices: NDArray[np.int64] | None

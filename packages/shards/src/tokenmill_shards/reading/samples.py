@@ -1,6 +1,6 @@
 """What a reader of samples hands over, and what all such readers offer: mixtures and packed datasets alike."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,8 +58,4 @@ class SampleReader(Protocol):
 
     def use(self, num_samples: int) -> tuple[SourceUse, ...]:
         """What the first `num_samples` draw from each source."""
-        ...
-
-    def trace(self, index: int) -> list[dict[str, Any]]:
-        """The documents of global sample `index`, in order."""
         ...
