@@ -33,7 +33,8 @@ def show(path: str, as_json: bool) -> None:
     click.echo("config:")
     for name, value in _leaves("", loaded.manifest.config, hide_off=True):
         click.echo(f"  {name.removeprefix('.')} = {json.dumps(value)}")
-    wide_console().print(_file_table(loaded))
+    if loaded.manifest.files:
+        wide_console().print(_file_table(loaded))
 
 
 def _file_table(loaded: LoadedManifest[Any]) -> Table:
