@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError
 from tokenmill_shards import epoch_key, permute
-from tokenmill_shards.order.permutation import permute_groups, round_keys
+from tokenmill_shards.order.permutation import inverse_groups, permute_groups, round_keys
 
 
 def shuffled(size: int, key: bytes = b"key") -> NDArray[np.int64]:
@@ -32,6 +32,15 @@ def test_it_is_a_bijection(size: int, key: bytes) -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 15, 16, 17, 63, 64, 65, 255, 256, 257, 65_536, 65_537, 2**20 + 1])
 def test_it_is_a_bijection_beside_powers_of_two(size: int) -> None:
     assert (np.sort(shuffled(size)) == np.arange(size)).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 1000, 65_537, 10**12, 2**62])
+def test_the_inverse_leads_back(size: int) -> None:
+    places = np.unique(np.linspace(0, size - 1, 1000).astype(np.int64).clip(0, size - 1))
+    groups, sizes, keys = np.zeros(places.size, np.int64), np.array([size]), round_keys(b"key")[None, :]
+    sent = permute_groups(places, groups, sizes, keys)
+    assert (inverse_groups(sent, groups, sizes, keys) == places).all()
+    assert (permute_groups(inverse_groups(places, groups, sizes, keys), groups, sizes, keys) == places).all()
 
 
 @pytest.mark.parametrize("size", [2**40, 2**40 - 1, 2**40 + 1, 10**12, 2**62])

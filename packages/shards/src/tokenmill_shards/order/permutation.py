@@ -10,7 +10,6 @@ here may be of one bit, so we take eight: the smallest sizes then reach every ar
 """
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -49,22 +48,26 @@ def permute_groups(
 
     Shapes (B,), (B,), (G,), (G, ROUNDS); the result is (B,). Raises InputError for an index outside its permutation.
     """
-    return _walk(_feistel, index, groups, sizes, keys)
+    return _walk(index, groups, sizes, keys, backwards=False)
 
 
 def inverse_groups(
     index: NDArray[np.int64], groups: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]
 ) -> NDArray[np.int64]:
-    """The inverse of `permute_groups`: which index the same permutation sends to each of `index`."""
-    return _walk(_inverse_feistel, index, groups, sizes, keys)
+    """The inverse of `permute_groups`: which index the same permutation sends to each of `index`.
+
+    A Feistel network runs backwards as it runs forwards, with its keys reversed and its halves exchanged.
+    """
+    return _walk(index, groups, sizes, np.ascontiguousarray(keys[:, ::-1]), backwards=True)
 
 
 def _walk(
-    network: Callable[..., None],
     index: NDArray[np.int64],
     groups: NDArray[np.int64],
     sizes: NDArray[np.int64],
     keys: NDArray[np.uint64],
+    *,
+    backwards: bool,
 ) -> NDArray[np.int64]:
     bounds = sizes[groups]
     outside = np.flatnonzero((index < 0) | (index >= bounds))
@@ -74,7 +77,7 @@ def _walk(
     # The fewest bits h with 4^h ≥ size, in whole numbers: a float logarithm errs near powers of two.
     half_bits = np.array([max(1, (int(size - 1).bit_length() + 1) // 2) for size in sizes.tolist()], np.uint64)
     result = np.empty(index.size, np.int64)
-    network(index.astype(np.uint64), groups, sizes.astype(np.uint64), half_bits, keys, result)
+    _feistel(index.astype(np.uint64), groups, sizes.astype(np.uint64), half_bits, keys, backwards, result)
     return result
 
 
@@ -85,6 +88,7 @@ def _feistel(
     sizes: NDArray[np.uint64],
     half_bits: NDArray[np.uint64],
     keys: NDArray[np.uint64],
+    backwards: bool,
     result: NDArray[np.int64],
 ) -> None:
     for i in range(index.size):
@@ -94,40 +98,16 @@ def _feistel(
         value = index[i]
         while True:
             left, right = value >> bits, value & mask
+            if backwards:
+                left, right = right, left
             for number in range(keys.shape[1]):
                 # The finalizer of SplitMix64: every bit of its input sways every bit of its output.
                 mixed = (right ^ keys[group, number]) + np.uint64(0x9E3779B97F4A7C15)
                 mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
                 mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
                 left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & mask)
-            value = (left << bits) | right
-            if value < size:
-                break
-        result[i] = np.int64(value)
-
-
-@compiled
-def _inverse_feistel(
-    index: NDArray[np.uint64],
-    groups: NDArray[np.int64],
-    sizes: NDArray[np.uint64],
-    half_bits: NDArray[np.uint64],
-    keys: NDArray[np.uint64],
-    result: NDArray[np.int64],
-) -> None:
-    """`_feistel` backwards: the rounds in reverse, and the walk along its cycle the other way."""
-    for i in range(index.size):
-        group = groups[i]
-        size, bits = sizes[group], half_bits[group]
-        mask = (np.uint64(1) << bits) - np.uint64(1)
-        value = index[i]
-        while True:
-            left, right = value >> bits, value & mask
-            for number in range(keys.shape[1] - 1, -1, -1):
-                mixed = (left ^ keys[group, number]) + np.uint64(0x9E3779B97F4A7C15)
-                mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-                mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-                left, right = right ^ ((mixed ^ (mixed >> np.uint64(31))) & mask), left
+            if backwards:
+                left, right = right, left
             value = (left << bits) | right
             if value < size:
                 break

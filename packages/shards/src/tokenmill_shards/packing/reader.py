@@ -216,6 +216,5 @@ class PackedReader:
         url = self._loaded.file_url(relative)
         if storage.is_local(url):
             return storage.local_path(url)
-        if self._cache is None:
-            raise InputError(f"{url}: a remote shard is read through a cache, and none is given; set data.cache")
+        self._cache = self._cache or FileCache.open()
         return self._cache.path(url, entry)
