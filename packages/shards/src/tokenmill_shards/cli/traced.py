@@ -26,7 +26,7 @@ document_option = click.option(
 SHOWN_CHARACTERS = 60
 FURTHER = ("step", "rank")
 """Columns of a run's rows alone, shown first."""
-TITLES = ("sample", "source", "epoch", "raw file", "row", "id", "shard", "document", "tokens", "counted")
+TITLES = ("sample", "source", "epoch", "file", "row", "id", "shard", "document", "tokens", "counted")
 
 
 def show(rows: "Sequence[Row]", text: bool | None, as_json: bool) -> None:
@@ -53,8 +53,7 @@ def _print_table(rows: "Sequence[Row]", beginning: bool) -> None:
 
 def _cells(row: "Row") -> list[str | int | None]:
     tokens = f"{row['first_token']}-{row['last_token']}" + (" rearranged" if row["rearranged"] else "")
-    file = row["path"] or row["file"]
-    names = (row["sample"], row["source"], row["epoch"], file, row["row"], row["id"], row["shard"], row["document"])
+    names = [row[name] for name in ("sample", "source", "epoch", "file", "row", "id", "shard", "document")]
     return [*names, tokens, row["counted"]]
 
 
