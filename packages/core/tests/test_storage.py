@@ -105,6 +105,14 @@ def test_an_absolute_place_stays():
     assert storage.from_relative("../y", "memory://m/a") == "memory://m/y"
 
 
+@pytest.mark.parametrize("base", ["http://host/data/tokens", "s3://bucket/data/tokens", "memory://m/data/tokens"])
+def test_a_place_stays_on_its_host(base):
+    top = base.removesuffix("/data/tokens")
+    assert storage.from_relative("../../raw", base) == f"{top}/raw"
+    assert storage.from_relative("../../../raw", base) == f"{top}/../raw"
+    assert storage.from_relative("../raw", top) == f"{top}/../raw"
+
+
 def test_a_name_that_is_not_utf8_can_be_written_down(tmp_path):
     assert storage.relative_to(str(tmp_path / "a\udcff"), str(tmp_path)) == r"a\xff"
 

@@ -125,3 +125,22 @@ def test_a_mixture_too_large_to_hash_opens_at_once_and_is_checked_behind(
         deque((reader.samples(np.arange(8)) for _ in range(10_000)), maxlen=0)
     with pytest.raises(VerificationError, match=r"shard-00001\.idx"):
         MixtureReader.open(mixture.url, 16, verify="sizes")
+
+
+def test_a_check_behind_that_breaks_off_is_no_check(
+    make_tokens: MakeTokens, make_mixture: Callable[..., LoadedManifest], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixture = make_mixture({"a": (make_tokens("a", [[500], [700]]), 1)})
+    monkeypatch.setattr("tokenmill_shards.reading.store.AUTO_HASH_BYTES", 10)
+    sound = MixtureReader.open(mixture.url, 16)
+    sound.finish_check()
+
+    def fails(loaded: object, entry: object) -> None:
+        raise RuntimeError("the disk went away")
+
+    monkeypatch.setattr("tokenmill_shards.reading.store.check_size", fails)
+    reader = MixtureReader.open(mixture.url, 16)
+    with pytest.raises(VerificationError, match="the check of all files broke off: RuntimeError: the disk went away"):
+        reader.finish_check()
+    with pytest.raises(VerificationError, match="broke off"):
+        reader.samples(np.arange(3))

@@ -93,7 +93,7 @@ def test_a_count_that_is_not_the_documents_is_refused(make_tokens: MakeTokens) -
     shifted = tuple(max(0, n - 1) for n in source.held_out_tokens)
     wrong = source.model_copy(update={"held_out_tokens": shifted})
     stream = TokenStream.training(ShardStore("a", lambda: loaded, "uint16"), wrong, 0.5)
-    with pytest.raises(VerificationError, match=r"shard-0000\d\.idx: its documents give a .* tokens, the mixture was"):
+    with pytest.raises(VerificationError, match=r"shard-0000\d\.idx: its documents, .*parquet, give a .* tokens, but"):
         [stream.documents(shard) for shard in range(4)]
 
 

@@ -59,6 +59,23 @@ def test_the_raw_file_is_found_through_the_lineage_or_named(mixture: Any, tmp_pa
     assert paths == {"prose": None, "verse": str(tmp_path / "verse.jsonl")}
 
 
+def test_a_raw_file_whose_place_is_out_of_the_server_is_none(
+    mixture: Any, prep: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Datasets copied to the top of a web server, without what they were made from; a `raw.jsonl` of another's lies there."""
+    monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
+    served = tmp_path / "served"
+    for name in ("mixture", *(f"{name}-tokens" for name in TEXTS)):
+        shutil.copytree(tmp_path / name, served / name)
+    shutil.copytree(served, served / "prose.jsonl")
+    with WebServer(served) as server:
+        arguments = ("--sample", 4, "--sequence-length", LENGTH)
+        there = prep("trace", f"{server.url}/mixture/manifest.json", *arguments, "--json")
+        assert there.code == 0, there.err
+        here = json.loads(prep("trace", mixture.url, *arguments, "--json").out)
+        assert json.loads(there.out) == [row | {"path": None} for row in here]
+
+
 def test_a_name_that_means_two_files_is_no_path(tokenize: Any, tmp_path: Path, prep: Callable[..., Any]) -> None:
     """Datasets made apart may each have a `part/a.jsonl`: once they are merged, nobody knows which is meant."""
     for folder, text in (("one", "first"), ("two", "second")):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from tokenmill_core.errors import VerificationError
 from tokenmill_shards.reading.samples import Samples
 from tokenmill_trainer.data import GlobalBatches, tensors_of
 from tokenmill_trainer.loss import IGNORED
@@ -80,3 +81,16 @@ def test_pinned_batches_hold_the_same_and_are_contiguous() -> None:
     assert torch.equal(plain.labels, pinned.labels)
     assert pinned.inputs.is_pinned()
     assert pinned.inputs.is_contiguous()
+
+
+def test_an_id_beyond_the_vocabulary_is_named_before_the_model_meets_it() -> None:
+    class Damaged:
+        def samples(self, indices: NDArray[np.int64]) -> Samples:
+            tokens = np.zeros((indices.size, 5), np.int64)
+            tokens[indices == 6, 2] = 300
+            return Samples(tokens)
+
+    batches = GlobalBatches(Damaged(), 4, vocab_size=300)
+    assert batches.read(0).inputs.shape == (4, 4)
+    with pytest.raises(VerificationError, match=r"sample 6 holds the id 300, but the vocabulary ends at 299"):
+        batches.read(4)

@@ -1,12 +1,13 @@
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import pytest
 import torch
 from torch.distributed.tensor import DTensor
 
-from tokenmill_core.errors import ConfigError
+from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.data import GlobalBatches, RankSamples
 from tokenmill_trainer.engine import NonFiniteError
@@ -148,6 +149,35 @@ def test_a_model_learns_what_repeats(make_config: MakeConfig, source: GlobalBatc
         reports = run_steps(engine)
     assert reports[0].loss > 6
     assert reports[-1].loss < 3
+
+
+@dataclass(frozen=True)
+class Short:
+    """A source that gives `rows` samples a step, for `steps` steps."""
+
+    source: GlobalBatches
+    rows: int = 8
+    steps: int = 100
+
+    def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
+        for samples in islice(self.source.iterate(consumed_samples, num_steps), self.steps):
+            yield replace(samples, inputs=samples.inputs[: self.rows], labels=samples.labels[: self.rows])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rows": 4}, r"rank 0 got 4 samples of the step that begins with sample 0, .* is 8"),
+        ({"rows": 0}, "rank 0 got 0 samples"),
+        ({"steps": 2}, "the data ended after 2 of the 4 steps that are left"),
+    ],
+)
+def test_a_source_that_gives_other_than_asked_for_is_refused(
+    make_config: MakeConfig, source: GlobalBatches, fields: dict[str, int], message: str
+) -> None:
+    config = make_config(training={"steps": 4, "micro_batch_size": 4})
+    with initialize(config, Short(source, **fields)) as engine, pytest.raises(InputError, match=message):
+        run_steps(engine)
 
 
 def test_batch_sizes_that_do_not_divide_are_refused(make_config: MakeConfig, source: GlobalBatches) -> None:

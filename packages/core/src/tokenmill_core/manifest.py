@@ -345,10 +345,11 @@ class SourceUse(Frozen):
     """What training has drawn from one source."""
 
     name: str
-    samples: Count
+    samples: Count | None
+    """None where a sample holds documents of several sources."""
     tokens: Count
     epochs: Annotated[float, Field(ge=0)]
-    """Samples over the source's windows."""
+    """Samples over the source's windows; of packed sequences, tokens over those of one epoch."""
 
 
 class PackedManifest(ManifestBase):

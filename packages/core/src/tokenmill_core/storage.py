@@ -65,15 +65,19 @@ def relative_to(url: str, base: str) -> str:
 
 
 def from_relative(relative: str, base: str) -> str:
-    """The inverse of `relative_to`."""
+    """The inverse of `relative_to`.
+
+    A path that climbs out of a remote host or bucket stays on it as `s3://bucket/../path`, where nothing lies.
+    """
     if "://" in relative:
         return relative
     if os.path.isabs(relative):
         return as_stored(relative)
     if not is_local(base):
-        protocol, _, folder = base.partition("://")
+        protocol, _, place = base.partition("://")
+        host, _, folder = place.partition("/")
         # An object store takes `..` for a name.
-        return f"{protocol}://{posixpath.normpath(posixpath.join(folder, relative))}"
+        return f"{protocol}://{host}/{posixpath.normpath(posixpath.join(folder, relative))}"
     return as_stored(os.path.normpath(os.path.join(local_path(base), relative)))
 
 

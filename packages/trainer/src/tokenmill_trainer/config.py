@@ -92,7 +92,8 @@ def fitted(config: RunConfig, data: MixtureManifest | PackedManifest) -> RunConf
         if "sequence_length" in config.data.model_fields_set:
             raise ConfigError(
                 f"data.sequence_length: {length} is asked for, but {data.name} is packed with {data.sequence_length}; "
-                "leave the setting out to take it over, or pack again"
+                f"leave the setting out to take it over, or say --set data.sequence_length={data.sequence_length}, "
+                "or pack again"
             )
         length = data.sequence_length
     sections = {

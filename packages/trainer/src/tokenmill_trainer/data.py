@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 
+from tokenmill_core.errors import VerificationError
 from tokenmill_core.manifest import Frozen
 from tokenmill_shards.reading.cache import DEFAULT_SIZE
 from tokenmill_shards.reading.samples import Samples
@@ -96,16 +97,31 @@ class GlobalBatches:
     num_workers: int = 0
     pin_memory: bool = False
     """Whether batches lie in page-locked memory, from where a GPU fetches them while it computes."""
+    vocab_size: int | None = None
+    """Ids that there are; none: not checked."""
 
     def read(self, first_sample: int) -> RankSamples:
         """This rank's part of the global batch that begins at `first_sample`."""
         share = self.global_batch_size // self.world_size
         begin = first_sample + self.rank * share
-        inputs, labels, positions = tensors_of(self.reader.samples(np.arange(begin, begin + share, dtype=np.int64)))
+        samples = self.reader.samples(np.arange(begin, begin + share, dtype=np.int64))
+        self._refuse_unknown(samples.tokens, begin)
+        inputs, labels, positions = tensors_of(samples)
         if self.pin_memory:
             inputs, labels = _pinned(inputs), _pinned(labels)
             positions = None if positions is None else _pinned(positions)
         return RankSamples(first_sample, inputs, labels, positions)
+
+    def _refuse_unknown(self, tokens: NDArray[np.int64], first_sample: int) -> None:
+        """An id beyond the vocabulary is damage, which an embedding would fail on without a name."""
+        if self.vocab_size is None or not tokens.size or int(tokens.view(np.uint64).max()) < self.vocab_size:
+            return
+        row = int(np.argmax((tokens.view(np.uint64) >= self.vocab_size).any(1)))
+        raise VerificationError(
+            f"sample {first_sample + row} holds the id {tokens[row].view(np.uint64).max()}, but the vocabulary ends at "
+            f"{self.vocab_size - 1}: a shard is damaged; `prep verify` on the mixture names it, or start with "
+            "--set data.verify=full"
+        )
 
     def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
         """`num_steps` global batches from sample `consumed_samples` on."""

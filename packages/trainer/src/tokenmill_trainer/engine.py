@@ -26,9 +26,10 @@ from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
+from tokenmill_trainer.agreed_steps import AgreedStep, agreed_steps
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted
 from tokenmill_trainer.data import GlobalBatches, RankSamples
-from tokenmill_trainer.loss import IGNORED, token_loss_sum
+from tokenmill_trainer.loss import token_loss_sum
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.open_data import open_data, open_validation
 from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
@@ -87,13 +88,13 @@ class Engine:
 
     def batches(self) -> Iterator[Batch]:
         """The micro-batches of all steps that are left."""
-        steps_left = self.config.training.steps - self.progress.step
-        for samples in self._source.iterate(self.progress.consumed_samples, steps_left):
-            yield from self._micro_batches(samples)
+        steps_left, batch_size = self.config.training.steps - self.progress.step, self.config.training.global_batch_size
+        steps = self._source.iterate(self.progress.consumed_samples, steps_left)
+        for step in agreed_steps(self.world, steps, steps_left, batch_size):
+            yield from self._micro_batches(step)
 
-    def _micro_batches(self, samples: RankSamples) -> Iterator[Batch]:
-        counted = int((samples.labels != IGNORED).sum())
-        global_tokens = int(self.world.sum([counted])[0])
+    def _micro_batches(self, step: AgreedStep) -> Iterator[Batch]:
+        samples, global_tokens = step
         size = self.config.training.micro_batch_size
         for begin in range(0, len(samples.inputs), size):
             rows, is_last = slice(begin, begin + size), begin + size >= len(samples.inputs)
@@ -200,7 +201,15 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
             config = fitted(config, mixture.manifest)
             batch_size, num_workers = config.training.global_batch_size, config.data.num_workers
             on_gpu = world.device.type == "cuda"
-            source = GlobalBatches(reader, batch_size, world.rank, world.size, num_workers, pin_memory=on_gpu)
+            source = GlobalBatches(
+                reader,
+                batch_size,
+                world.rank,
+                world.size,
+                num_workers,
+                pin_memory=on_gpu,
+                vocab_size=reader.manifest.vocab_size,
+            )
         engine = Engine(config, world, _build_model(config, world), source)
         engine.reader, engine.mixture = reader, mixture
         if reader is not None and mixture is not None:

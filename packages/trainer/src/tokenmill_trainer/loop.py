@@ -20,7 +20,7 @@ from tokenmill_trainer.flops import flops_per_token, peak_flops
 from tokenmill_trainer.metrics import StepMeter
 from tokenmill_trainer.open_data import check_enough
 from tokenmill_trainer.report import StepReport
-from tokenmill_trainer.resume import check_ledger, check_resumable
+from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.signals import StopSignals
 from tokenmill_trainer.step_log import StepLog, read_steps
@@ -49,7 +49,10 @@ def train(
         with _console(engine) as console:
             begin(engine, run, console, resume, allow_changes)
             if engine.progress.step >= engine.config.training.steps:
-                console.say(f"{out}: all {engine.progress.step} steps are done already")
+                console.say(
+                    f"{out}: all {engine.progress.step} steps are done already; to go on, ask for more: "
+                    "--set training.steps=… --allow-change schedule"
+                )
             elif not run_steps(engine, run, console, data_log):
                 return ExitCode.STOPPED
             engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine)))
@@ -83,6 +86,9 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     if found is not None:
         go_on_from(found, engine, allow_changes)
         console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")
+        switch = describe_switch(_mixture(engine).manifest, found.manifest)
+        if switch:
+            console.say(switch)
     training, progress = engine.config.training, engine.progress
     samples_left = (training.steps - progress.step) * training.global_batch_size
     check_enough(_reader(engine), progress.consumed_samples, samples_left)

@@ -50,8 +50,8 @@ def check_resumable(
 
 def check_ledger(reader: SampleReader, checkpoint: CheckpointManifest) -> None:
     """The data at hand gives each source what `checkpoint` has drawn from it, or `VerificationError`."""
-    now = {use.name: use for use in reader.use(checkpoint.consumed_samples) if use.samples or use.tokens}
-    before = {use.name: use for use in checkpoint.sources if use.samples or use.tokens}
+    now = {use.name: use for use in reader.use(checkpoint.consumed_samples) if use.tokens}
+    before = {use.name: use for use in checkpoint.sources if use.tokens}
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
             raise VerificationError(
@@ -61,13 +61,30 @@ def check_ledger(reader: SampleReader, checkpoint: CheckpointManifest) -> None:
             )
 
 
+def describe_switch(mixture: SamplesManifest, checkpoint: CheckpointManifest) -> str | None:
+    """A line that says so where a run goes on with another mixture than that of `checkpoint`, else none."""
+    trained_on = checkpoint.inputs[0].digest if checkpoint.inputs else None
+    until_token = _takes_over_at(mixture, trained_on)
+    if trained_on == mixture.digest or until_token is None:
+        return None
+    return (
+        f"goes on with mixture {mixture.name} {_short(mixture.digest)} from token {until_token:,}; "
+        f"trained on {_short(trained_on)} before"
+    )
+
+
+def _takes_over_at(mixture: SamplesManifest | None, trained_on: str | None) -> int | None:
+    """The token from which `mixture` goes on with the one that has the digest `trained_on`; none where it does not."""
+    continued = mixture.continues if isinstance(mixture, MixtureManifest) else ()
+    return next((former.until_token for former in continued if former.digest == trained_on), None)
+
+
 def _mixture_problem(mixture: SamplesManifest | None, checkpoint: CheckpointManifest, length: int) -> str | None:
     digest = mixture.digest if mixture else None
     trained_on = checkpoint.inputs[0].digest if checkpoint.inputs else None
     if trained_on == digest:
         return None
-    continued = mixture.continues if isinstance(mixture, MixtureManifest) else ()
-    until_token = next((former.until_token for former in continued if former.digest == trained_on), None)
+    until_token = _takes_over_at(mixture, trained_on)
     if until_token is None:
         return (
             f"digest {_short(digest)} here, {_short(trained_on)} in the checkpoint; give that one, or one that "
@@ -101,4 +118,7 @@ def _short(digest: str | None) -> str:
 
 
 def _amount(use: SourceUse | None) -> str:
-    return f"{use.samples:,} samples, {use.tokens:,} tokens, {use.epochs:.6g} epochs" if use else "nothing"
+    if use is None:
+        return "nothing"
+    samples = "" if use.samples is None else f"{use.samples:,} samples, "
+    return f"{samples}{use.tokens:,} tokens, {use.epochs:.6g} epochs"

@@ -57,6 +57,7 @@ def trace_step(
     sample: int | None = None,
     mixture: str | None = None,
     with_text: bool = True,
+    with_paths: bool = True,
 ) -> list[Row]:
     """The documents that step `step` (1 is the first) has seen, by `rank` or in `sample` alone, if they are given.
 
@@ -67,12 +68,13 @@ def trace_step(
     samples = traced.samples if rank is None else traced.of_rank(rank)
     if sample is not None and sample not in samples:
         raise InputError(f"--sample {sample}: not among the samples {samples.start} to {samples.stop - 1} asked for")
-    rows = _tracer(run, mixture, with_text).samples(samples if sample is None else [sample])
+    tracer = _tracer(run, mixture, with_text=with_text, with_paths=with_paths)
+    rows = tracer.samples(samples if sample is None else [sample])
     return [_with_step(row, traced) for row in rows]
 
 
 def trace_document_of_run(
-    run: RunFolder, document: str, *, mixture: str | None = None, with_text: bool = True
+    run: RunFolder, document: str, *, mixture: str | None = None, with_text: bool = True, with_paths: bool = True
 ) -> tuple[list[Row], list[str]]:
     """Every step and rank that has seen a part of `document` (`SOURCE:FILE:ROW` or `SOURCE:ID`).
 
@@ -81,7 +83,8 @@ def trace_document_of_run(
     """
     query, steps = Query.parse(document), traced_steps(run)
     consumed = steps[-1].samples.stop if steps else 0
-    rows, reasons = trace_document(_tracer(run, mixture, with_text), query, consumed)
+    tracer = _tracer(run, mixture, with_text=with_text, with_paths=with_paths)
+    rows, reasons = trace_document(tracer, query, consumed)
     starts = [step.samples.start for step in steps]
     return [_with_step(row, steps[bisect_right(starts, row["sample"]) - 1]) for row in rows], reasons
 
@@ -90,7 +93,7 @@ def _with_step(row: Row, step: TracedStep) -> dict[str, Any]:
     return {"step": step.step, "rank": step.rank_of(row["sample"]), **row}
 
 
-def _tracer(run: RunFolder, mixture: str | None, with_text: bool) -> Tracer:
+def _tracer(run: RunFolder, mixture: str | None, *, with_text: bool, with_paths: bool) -> Tracer:
     """Of the mixture the run was last trained on: it has the order of those before it, up to where it took over."""
     config, path = run.read_config(), mixture or locate_mixture(run)
     trained_on, found = (load_samples_manifest(str(place)).manifest.digest for place in (run.mixture_file, path))
@@ -99,4 +102,4 @@ def _tracer(run: RunFolder, mixture: str | None, with_text: bool) -> Tracer:
             f"{path}: digest {found[:12]}…, but the run was trained on {trained_on[:12]}…; "
             "say where that one lies with --mixture"
         )
-    return Tracer(open_traced(config, path), with_text=with_text)
+    return Tracer(open_traced(config, path), with_text=with_text, with_paths=with_paths)

@@ -71,7 +71,11 @@ def _token_mean(
     model: Decoder, world: World, reader: MixtureReader, name: str, max_samples: int, micro_batch_size: int
 ) -> float | None:
     total, counted = torch.zeros((), dtype=torch.float64), 0
-    for inputs, labels, positions in rank_batches(reader, name, max_samples, micro_batch_size, world.rank, world.size):
+    # Read before any rank computes: an error that one of them meets is raised on all.
+    batches = world.on_each(
+        lambda: list(rank_batches(reader, name, max_samples, micro_batch_size, world.rank, world.size))
+    )
+    for inputs, labels, positions in batches:
         counted += int((labels != IGNORED).sum())
         where = None if positions is None else positions.to(world.device)
         total += token_loss_sum(model, inputs.to(world.device), labels.to(world.device), where).double().cpu()

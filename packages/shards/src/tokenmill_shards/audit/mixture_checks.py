@@ -4,6 +4,7 @@ The datasets themselves are verified beside it.
 """
 
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenmill_core.manifest import MixtureManifest, MixtureSource, TokensManife
 from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.verify import Checked
+from tokenmill_shards.mixing.amounts import rounded_down, rounded_up
 from tokenmill_shards.mixing.held_out import count_shards
 from tokenmill_shards.mixture import Mixture
 from tokenmill_shards.order.sample_order import BLOCK_SIZE
@@ -108,9 +110,10 @@ def _share_problems(loaded: LoadedManifest[MixtureManifest], checked: Checked) -
                 f"{loaded.url}: stages.{number} ({stage.name!r}): a source is {deviation:.3f} samples off its weight, "
                 f"but must be within {bound:.3f}; install Tokenmill again and report this"
             )
+    boundaries = len(loaded.manifest.stages) - 1
     checked.notes.append(
-        f"{loaded.url}: over {drawn:,} samples and {len(loaded.manifest.stages) - 1} stage boundaries each source is "
-        f"within {worst:.3f} samples of its share (bound {most:.3f})"
+        f"{loaded.url}: over {drawn:,} samples and {boundaries} stage {'boundary' if boundaries == 1 else 'boundaries'} "
+        f"each source is within {rounded_down(Fraction(worst))} samples of its share (bound {rounded_up(Fraction(most))})"
     )
 
 

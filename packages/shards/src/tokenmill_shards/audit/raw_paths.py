@@ -21,7 +21,16 @@ class RawPaths:
     def find(self, store: ShardStore, file: str) -> str | None:
         """Where the raw file that documents of `store` call `file` lies; none where it is not found."""
         url = self._of(store).get(file)
-        return url if url and storage.exists(url) else None
+        return url if url and _is_there(url) else None
+
+
+def _is_there(url: str) -> bool:
+    """Whether a file lies at `url`. A server that does not say is no error: a path is only a help."""
+    if "/../" in url:  # out of the host or bucket (`storage.from_relative`); a web server would take it for its top
+        return False
+    with suppress(TokenmillError, OSError):
+        return storage.exists(url)
+    return False
 
 
 def raw_paths(loaded: LoadedManifest[Any]) -> dict[str, str | None]:

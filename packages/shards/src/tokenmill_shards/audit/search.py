@@ -14,9 +14,13 @@ import pyarrow.parquet as pq
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.progress import ProgressBar
 from tokenmill_shards.audit.trace import Row, Tracer
+from tokenmill_shards.mixing.held_out import is_held_out
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_shards.reading.store import ShardStore
+
+MAX_NAMED = 3
+"""Files that a message suggests at most."""
 
 
 class Query(NamedTuple):
@@ -99,7 +103,7 @@ def find_documents(stores: Sequence[ShardStore], query: Query) -> list[Document]
             found += [Document(source, shard, number) for number in find_rows(stores[source].places(shard), query)]
             bar.advance()
     if not found:
-        raise InputError(_not_found(query))
+        raise InputError(f"--document: source {query.source} has no document {_not_found(stores[source], query)}")
     return found
 
 
@@ -125,13 +129,12 @@ def samples_with(reader: MixtureReader | PackedReader, document: Document, below
 
 
 def _in_mixture(reader: MixtureReader, document: Document, below: int) -> Found:
-    mixture, length = reader.mixture, reader.sequence_length
-    stream, held_out = reader.training[document.source], reader.held_out[document.source]
+    mixture, length, stream = reader.mixture, reader.sequence_length, reader.training[document.source]
+    why_none = _why_never(stream.store, document, reader.manifest.validation_share)
+    if why_none:
+        return Found([], why_none)
     documents = stream.documents(document.shard)
     place = int(np.searchsorted(documents.numbers, document.number))
-    if document.number not in documents.numbers[place : place + 1]:
-        is_held_out = document.number in held_out.documents(document.shard).numbers
-        return Found([], "held out: no sample" if is_held_out else "it has no tokens: no sample")
     first, stop = (documents.offsets[place : place + 2] + stream.shard_offsets[document.shard]).tolist()
     # Window w reads tokens w·L to w·L + L, both included.
     last = min((stop - 1) // length, int(mixture.num_windows[document.source]) - 1)
@@ -141,6 +144,11 @@ def _in_mixture(reader: MixtureReader, document: Document, below: int) -> Found:
 
 
 def _in_packed(reader: PackedReader, document: Document, below: int) -> Found:
+    if reader.mixture and reader.stores:
+        share = reader.mixture.manifest.validation_share
+        why_none = _why_never(reader.stores[document.source], document, share)
+        if why_none:
+            return Found([], why_none)
     samples: set[int] = set()
     offsets = np.cumsum([0, *reader.manifest.shard_samples]).tolist()
     with ProgressBar("looking through the sequences", len(offsets) - 1) as bar:
@@ -152,6 +160,16 @@ def _in_packed(reader: PackedReader, document: Document, below: int) -> Found:
     return Found(sorted(sample for sample in samples if sample < below), f"in none of the first {below:,} sequences")
 
 
+def _why_never(store: ShardStore, document: Document, validation_share: float) -> str:
+    """Why no training, however long, reads `document`; empty where one does."""
+    offsets, number = store.index(document.shard).document_offsets, document.number
+    if offsets[number] == offsets[number + 1]:
+        return "it has no tokens: no sample"
+    if validation_share and is_held_out(store.hashes(document.shard)[number : number + 1], validation_share)[0]:
+        return "held out: no sample"
+    return ""
+
+
 def _stores(reader: MixtureReader | PackedReader) -> Sequence[ShardStore]:
     if isinstance(reader, MixtureReader):
         return [stream.store for stream in reader.training]
@@ -160,9 +178,25 @@ def _stores(reader: MixtureReader | PackedReader) -> Sequence[ShardStore]:
     return reader.stores
 
 
-def _not_found(query: Query) -> str:
-    place = f", and none in row {query.file_and_row[1]} of file {query.file_and_row[0]!r}" if query.file_and_row else ""
-    return (
-        f"--document: source {query.source} has no document with id {query.rest!r}{place}; name the file as "
-        "`prep trace --sample --json` does, and the row counted from 1"
-    )
+def _not_found(store: ShardStore, query: Query) -> str:
+    """What is not there, and what may have been meant."""
+    what = f"with id {query.rest!r}"
+    if query.file_and_row is None:
+        return f"{what}; give it as the data has it"
+    file, row = query.file_and_row
+    what += f", and none in row {row} of file {file!r}"
+    meant = " or ".join(f"{query.source}:{name}:{row}" for name in _files_ending(store, file)[:MAX_NAMED])
+    if meant:
+        return f"{what}; a file is named with its input before it: {meant}"
+    return f"{what}; name the file as `prep trace --sample --json` does, and the row counted from 1"
+
+
+def _files_ending(store: ShardStore, file: str) -> list[str]:
+    """The raw files of `store` that a person who leaves out the input, or folders, calls `file`."""
+    names: set[str] = set()
+    for shard in range(len(store.load().manifest.shards)):
+        with pq.ParquetFile(store.places(shard)) as table:
+            for group in range(table.num_row_groups):
+                column = pc.unique(table.read_row_group(group, columns=["file"])["file"])
+                names.update(name for name in column.to_pylist() if name and name.endswith(f"/{file}"))
+    return sorted(names)

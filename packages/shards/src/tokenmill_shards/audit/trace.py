@@ -29,15 +29,17 @@ What only the document's dataset knows is none where a packed sample is traced a
 
 
 class Tracer:
-    """Traces the samples of `reader`. Without `with_text`, rows have no text.
+    """Traces the samples of `reader`. Without `with_text`, rows have no text; without `with_paths`, the path is none.
 
     Errors: `VerificationError` where shards are not what their manifests say; `InputError` for an id that is no token.
     """
 
-    def __init__(self, reader: MixtureReader | PackedReader, *, with_text: bool = True) -> None:
+    def __init__(
+        self, reader: MixtureReader | PackedReader, *, with_text: bool = True, with_paths: bool = True
+    ) -> None:
         self.reader = reader
         self._with_text = with_text
-        self._raw_paths = RawPaths()
+        self._raw_paths = RawPaths() if with_paths else None
         self._decoder: Decoder | None = None
 
     def samples(self, indices: Iterable[int], only: Identity | None = None) -> list[Row]:
@@ -72,7 +74,7 @@ class Tracer:
             "shard": part.store.shard_name(part.shard),
             "document": part.document,
             **place._asdict(),
-            "path": self._raw_paths.find(part.store, place.file),
+            "path": self._raw_paths.find(part.store, place.file) if self._raw_paths else None,
         }
 
     def _text(self, store: ShardStore | None, tokens: NDArray[Any] | None) -> str | None:

@@ -1,7 +1,7 @@
 """`prep pack`."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ from tokenmill_core.manifest import PackedManifest
 from tokenmill_core.sizes import parse_bytes
 from tokenmill_shards.packing.pack import STAGE as PACK
 from tokenmill_shards.packing.pack import Method
-from tokenmill_shards.packing.report import PackedSource, fill_rate, packed_sources
+from tokenmill_shards.packing.report import PackedSource, amounts, fill_rate, packed_sources
 
 
 @click.command()
@@ -43,12 +43,21 @@ def pack(mixture: str, shard_size: str | None, **options: Any) -> None:
         report = {"up_to_date": built.up_to_date, "fill_rate": fill_rate(manifest), "table": rows}
         click.echo(json.dumps(report | manifest.model_dump(mode="json")))
         return
-    click.echo(summary(built))
-    click.echo(f"  {fill_rate(manifest):.4%} of the sequences' {manifest.counts.tokens:,} tokens is no padding")
-    wide_console().print(_table(packed_sources(manifest)))
+    without_notes = replace(built.loaded, manifest=manifest.model_copy(update={"notes": {}}))
+    click.echo(summary(replace(built, loaded=without_notes)))
+    wide_console().print(_table_of_amounts(amounts(manifest)))
+    wide_console().print(_table_of_sources(packed_sources(manifest)))
 
 
-def _table(rows: list[PackedSource]) -> Table:
+def _table_of_amounts(rows: list[tuple[str, str]]) -> Table:
+    table = Table("packed", show_header=False)
+    table.add_column(justify="right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _table_of_sources(rows: list[PackedSource]) -> Table:
     table = Table()
     table.add_column("source")
     for name in ("tokens", "share", "epochs"):

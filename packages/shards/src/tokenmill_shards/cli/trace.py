@@ -47,7 +47,7 @@ def trace(
     if (sample is None) == (document is None):
         raise ConfigError("say what to trace: --sample INDEX, or --document SOURCE:FILE:ROW")
     reader = open_samples(mixture, sequence_length, cache=FileCache.open())
-    tracer = Tracer(reader, with_text=text is not False)
+    tracer = Tracer(reader, with_text=text is not False, with_paths=as_json)
     if sample is not None:
         show(tracer.samples([sample]), text, as_json)
         return

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from tokenmill_core.errors import ConfigError
 
-UNITS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 MAX_TOKENS = 10**18
 EVERY: Final = "*"
 """Stands for every source that is not named itself."""
@@ -23,13 +23,10 @@ def parse_tokens(text: str, option: str) -> int:
     Raises:
         ConfigError: it is none, or not from 1 to 10^18; `option` is what the message calls it.
     """
-    match = re.fullmatch(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[0-9]{1,3})?)([kMBGT]?)", text.strip(), re.ASCII)
-    if not match:
-        raise ConfigError(f"{option} {text!r}: expected a number such as 300M, 10B or 1.5T")
-    tokens = round(Decimal(match[1]) * UNITS[match[2]])
-    if not 1 <= tokens <= MAX_TOKENS:
-        raise ConfigError(f"{option} {text!r}: expected at least 1 and at most 10^18 tokens")
-    return tokens
+    try:
+        return _parse_tokens(text)
+    except ConfigError as error:
+        raise ConfigError(f"{option} {text!r}: {error}") from None
 
 
 def parse_per_source(text: str, option: str) -> tuple[str, str]:
@@ -48,8 +45,18 @@ def parse_per_source(text: str, option: str) -> tuple[str, str]:
     return name or EVERY, number
 
 
+def _parse_tokens(text: str) -> int:
+    match = re.fullmatch(r"([0-9]+(?:_[0-9]+)*(?:\.[0-9]+)?(?:e[0-9]{1,3})?)([kKMBGT]?)", text.strip(), re.ASCII)
+    if not match:
+        raise ConfigError("expected a number such as 300M, 10B or 1.5T; units are K, M, B (or G) and T")
+    tokens = round(Decimal(match[1]) * UNITS[match[2]])
+    if not 1 <= tokens <= MAX_TOKENS:
+        raise ConfigError("expected at least 1 and at most 10^18 tokens")
+    return tokens
+
+
 def _read_tokens(value: Any) -> Any:
-    return parse_tokens(value, "tokens") if isinstance(value, str) else value
+    return _parse_tokens(value) if isinstance(value, str) else value
 
 
 def _for_every(value: Any) -> Any:

@@ -150,7 +150,7 @@ class Demand:
     def _refuse_nonsense(self, rules: ShareRules) -> None:
         for source, e in zip(self.sources, self.epochs, strict=True):
             if e and not source.tokens:
-                raise InputError(f"source {source.name!r} has no documents: leave it out, or give it 0 epochs")
+                raise InputError(f"source {source.name!r} {source.without_tokens}: leave it out, or give it 0 epochs")
             if e and rules.weights.get(source.name) == 0:
                 raise ConfigError(f"source {source.name!r} has weight 0 and fixed epochs: give it one of them")
         if not any(self.base) and not any(self.epochs):

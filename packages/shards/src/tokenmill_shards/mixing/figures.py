@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import Frozen, MixtureManifest
+from tokenmill_core.manifest import Frozen, MixtureManifest, MixtureSource
 from tokenmill_shards.mixing.amounts import amount_for
 from tokenmill_shards.mixing.infeasible import fixed_epochs_differ
-from tokenmill_shards.mixing.repetition import CHEAP_EPOCHS, effective_tokens
+from tokenmill_shards.mixing.repetition import effective_tokens
 from tokenmill_shards.mixing.request import MixSettings
+from tokenmill_shards.mixing.warnings import find_warnings
 from tokenmill_shards.mixture import Mixture
 
 DEFAULT_SEQUENCE_LENGTH = 2048
@@ -73,18 +74,23 @@ def run_length(settings: MixSettings, tokens: int | None, manifest: MixtureManif
     return tokens or last.first_token + sum(source.training_tokens for source in drawn)
 
 
+def shortest_source(manifest: MixtureManifest) -> MixtureSource:
+    """Of the sources that are drawn from, the one with the fewest tokens to train on."""
+    drawn = [
+        source
+        for number, source in enumerate(manifest.sources)
+        if any(stage.weights[number] for stage in manifest.stages)
+    ]
+    return min(drawn, key=lambda source: source.training_tokens)
+
+
 def fitting_length(manifest: MixtureManifest, sequence_length: int) -> int:
     """`sequence_length`, or less where a source that is drawn from has not one window of it.
 
     Raises:
         InputError: one has not even a window of one token.
     """
-    drawn = [
-        source
-        for number, source in enumerate(manifest.sources)
-        if any(stage.weights[number] for stage in manifest.stages)
-    ]
-    shortest = min(drawn, key=lambda source: source.training_tokens)
+    shortest = shortest_source(manifest)
     if shortest.training_tokens < 2:
         raise InputError(
             f"source {shortest.name!r} has {shortest.training_tokens} tokens to train on, and a sample needs 2 at "
@@ -93,8 +99,12 @@ def fitting_length(manifest: MixtureManifest, sequence_length: int) -> int:
     return min(sequence_length, shortest.training_tokens - 1)
 
 
-def figures(manifest: MixtureManifest, tokens: int, sequence_length: int) -> Figures:
+def figures(
+    manifest: MixtureManifest, tokens: int, sequence_length: int, settings: MixSettings | None = None
+) -> Figures:
     """What a run of `tokens` draws in samples of `sequence_length`: all that begin before it ends.
+
+    Warnings compare it with the bounds of `settings`, those that the mixture was solved by.
 
     Errors: `InputError` where a source that is drawn from has not one window of that length.
     """
@@ -110,7 +120,7 @@ def figures(manifest: MixtureManifest, tokens: int, sequence_length: int) -> Fig
         sequence_length=sequence_length,
         stages=tuple(stages),
         total=total,
-        warnings=tuple(_warnings(manifest, total, sequence_length)),
+        warnings=tuple(find_warnings(mixture, stages, total, settings or MixSettings())),
     )
 
 
@@ -145,13 +155,3 @@ def _sources(
         )
         for source, own, all_so_far, weight, per_epoch in rows
     )
-
-
-def _warnings(manifest: MixtureManifest, total: StageFigures, sequence_length: int) -> list[str]:
-    return [
-        f"source {own.name!r}: {own.epochs:.2f} epochs; past {CHEAP_EPOCHS}, tokens repeated are worth ever less: "
-        f"{own.tokens:,} of them about {own.effective_tokens:,} new ones"
-        for own, source in zip(total.sources, manifest.sources, strict=True)
-        # But for one sample: counts are rounded.
-        if own.tokens - sequence_length > CHEAP_EPOCHS * source.training_tokens
-    ]

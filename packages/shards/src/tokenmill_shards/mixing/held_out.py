@@ -7,7 +7,7 @@ Who is held out is decided by the document alone, by the hash of its text. So a 
 file it comes in and however the corpus grows, equal texts are never on both sides, and a larger share only adds.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -126,19 +126,30 @@ def _joined(parts: Sequence[dict[str, Any]]) -> HeldOutCounts:
     )
 
 
-def refuse_lopsided(name: str, counts: HeldOutCounts, share: float) -> None:
-    """Refuse a weighted source of which `share`, above 0, holds out no document, or every one.
+def refuse_nothing_held_out(weighted: Mapping[str, HeldOutCounts], share: float) -> None:
+    """Refuse a `share`, above 0, that holds out no document of any of the sources with weight, given by name.
 
     Raises:
-        InputError: naming how many there are, and the nearest share that has documents on both sides.
+        InputError: naming how many there are, and the least share that holds one out.
     """
-    if 0 < counts.documents < counts.all_documents:
+    if any(counts.documents for counts in weighted.values()):
         return
-    nearest = nearest_share(counts, share)
-    remedy = "give the source documents of more than one text" if nearest is None else f"a share of {nearest} does"
+    shares = ((nearest_share(counts, share), name) for name, counts in weighted.items())
+    least, name = min(((nearest, name) for nearest, name in shares if nearest is not None), default=(None, ""))
+    remedy = "give a source documents of more than one text" if least is None else f"{least} does, of source {name!r}"
     raise InputError(
-        f"source {name!r}: a validation share of {share:g} holds out {counts.documents:,} of its "
-        f"{counts.all_documents:,} documents, but needs one at least on each side: {remedy}; or give it no weight"
+        f"a validation share of {share:g} holds out 0 of the {sum(c.all_documents for c in weighted.values()):,} "
+        f"documents of the sources with weight, but needs to hold out one: {remedy}; or leave it out"
+    )
+
+
+def without_training(counts: HeldOutCounts, share: float) -> str:
+    """What a refusal says of a source of which `share` holds out every document."""
+    nearest = nearest_share(counts, share)
+    remedy = "" if nearest is None else f" (one of {nearest} leaves some)"
+    return (
+        f"has nothing to train on, as a validation share of {share:g} holds out all of its "
+        f"{counts.all_documents:,} documents{remedy}"
     )
 
 

@@ -28,7 +28,14 @@ from tokenmill_shards.mixing.amounts import amount_for
 from tokenmill_shards.mixing.continuing import Before, before, load_earlier, with_earlier_sources
 from tokenmill_shards.mixing.figures import run_length
 from tokenmill_shards.mixing.fim import fim_tokens
-from tokenmill_shards.mixing.held_out import HOLD_OUT, HeldOutCounts, held_out_counts, held_out_phase, refuse_lopsided
+from tokenmill_shards.mixing.held_out import (
+    HOLD_OUT,
+    HeldOutCounts,
+    held_out_counts,
+    held_out_phase,
+    refuse_nothing_held_out,
+    without_training,
+)
 from tokenmill_shards.mixing.request import MixConfig, MixRequest, MixSettings, refuse_unknown_names
 from tokenmill_shards.mixing.shares import SourceSize
 from tokenmill_shards.mixing.stages import needs_tokens, solve_stages
@@ -62,9 +69,10 @@ class MixStage(Stage):
     def manifest(self, common: dict[str, Any], work: Work) -> ManifestBase:
         """The mixture manifest."""
         manifests: list[TokensManifest] = [loaded.manifest for loaded in self.inputs.manifests]
-        sources = self._sources(work)
-        stages = self._stages(sources, manifests)
-        self._refuse_lopsided(work, stages)
+        held_out = self._held_out(work)
+        sources = self._sources(held_out)
+        stages = self._stages(sources, manifests, held_out)
+        self._refuse_nothing_held_out(stages, held_out)
         totals = {unit: sum(getattr(m.counts, unit) for m in manifests) for unit in ("documents", "bytes", "tokens")}
         counts = Counts(**totals, input_documents=totals["documents"], input_bytes=totals["bytes"])
         first = manifests[0]
@@ -87,8 +95,7 @@ class MixStage(Stage):
         run_length(self.config, self.tokens, mixture)  # refuses a budget that fixed epochs do not come to
         return mixture
 
-    def _sources(self, work: Work) -> tuple[MixtureSource, ...]:
-        held_out = self._held_out(work)
+    def _sources(self, held_out: Sequence[HeldOutCounts]) -> tuple[MixtureSource, ...]:
         rates = [amount_for(name, self.config.fim) or 0 for name in self.config.sources]
         return tuple(
             MixtureSource(
@@ -111,18 +118,29 @@ class MixStage(Stage):
         return held_out_counts(reports, len(self.inputs.manifests)) if reports else []
 
     def _stages(
-        self, sources: Sequence[MixtureSource], manifests: Sequence[TokensManifest]
+        self,
+        sources: Sequence[MixtureSource],
+        manifests: Sequence[TokensManifest],
+        held_out: Sequence[HeldOutCounts],
     ) -> tuple[MixtureStage, ...]:
         sizes = [
             _size(source.name, manifest)._replace(tokens=source.training_tokens)
             for source, manifest in zip(sources, manifests, strict=True)
         ]
+        for number, counts in enumerate(held_out):
+            if 0 < counts.documents == counts.all_documents:
+                reason = without_training(counts, self.config.validation_share)
+                sizes[number] = sizes[number]._replace(without_tokens=reason)
         return solve_stages(self.config, sizes, self.before.stages, self.before.denominator)
 
-    def _refuse_lopsided(self, work: Work, stages: Sequence[MixtureStage]) -> None:
-        for number, counts in enumerate(self._held_out(work)):
-            if any(stage.weights[number] for stage in stages):
-                refuse_lopsided(self.config.sources[number], counts, self.config.validation_share)
+    def _refuse_nothing_held_out(self, stages: Sequence[MixtureStage], held_out: Sequence[HeldOutCounts]) -> None:
+        weighted = {
+            self.config.sources[number]: counts
+            for number, counts in enumerate(held_out)
+            if any(stage.weights[number] for stage in stages)
+        }
+        if weighted:
+            refuse_nothing_held_out(weighted, self.config.validation_share)
 
 
 def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStage:

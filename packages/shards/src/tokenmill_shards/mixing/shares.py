@@ -28,6 +28,8 @@ class SourceSize(NamedTuple):
     """An epoch of training: what is held out is no part of it."""
     documents: int
     bytes: int
+    without_tokens: str = "has no documents"
+    """What a refusal says of it where it has no tokens."""
 
 
 def base_shares(rules: ShareRules, sources: Sequence[SourceSize], excluded: Container[str]) -> list[Fraction]:
@@ -39,7 +41,7 @@ def base_shares(rules: ShareRules, sources: Sequence[SourceSize], excluded: Cont
     sizes = [Decimal(0) if source.name in excluded else _size(rules, source) for source in sources]
     for source, size in zip(sources, sizes, strict=True):
         if not source.tokens and (size or not rules.weights) and source.name not in excluded:
-            raise InputError(f"source {source.name!r} has no documents: leave it out, or give it weight 0")
+            raise InputError(f"source {source.name!r} {source.without_tokens}: leave it out, or give it weight 0")
     return raised(sizes, rules.temperature)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import MixtureStage
 from tokenmill_shards.mixing.demand import Demand, Span
-from tokenmill_shards.mixing.request import MixRequest, ShareRules, StageRules
+from tokenmill_shards.mixing.request import MixRequest, MixSettings, ShareRules, StageRules
 from tokenmill_shards.mixing.shares import DENOMINATOR, SourceSize, integer_weights
 
 
@@ -51,6 +51,11 @@ def needs_tokens(request: MixRequest, sources: Sequence[SourceSize], num_earlier
     return Demand.of(last.rules, span, sources, [Fraction(0)] * len(sources), request.left_out).needs_length
 
 
+def stage_rules(settings: MixSettings) -> list[ShareRules]:
+    """The rules of each stage that `settings` ask for, with the bounds that it is handed down."""
+    return [settings, *(_with_bounds_of(settings, stage) for stage in settings.stages)]
+
+
 class _Asked(NamedTuple):
     name: str
     first: int
@@ -59,10 +64,10 @@ class _Asked(NamedTuple):
 
 def _asked(request: MixRequest, num_earlier: int) -> list[_Asked]:
     """The stages of the request itself."""
-    first = request.continues.until_token if request.continues else 0
-    asked = [_Asked(f"stage-{num_earlier + 1}", first, request)]
-    for number, stage in enumerate(request.stages, num_earlier + 2):
-        asked.append(_Asked(stage.name or f"stage-{number}", stage.from_tokens, _with_bounds_of(request, stage)))
+    first, *later = stage_rules(request)
+    asked = [_Asked(f"stage-{num_earlier + 1}", request.continues.until_token if request.continues else 0, first)]
+    for number, (stage, rules) in enumerate(zip(request.stages, later, strict=True), num_earlier + 2):
+        asked.append(_Asked(stage.name or f"stage-{number}", stage.from_tokens, rules))
     return asked
 
 

@@ -110,7 +110,7 @@ class PackedReader:
     def use(self, num_samples: int) -> tuple[SourceUse, ...]:
         """What the first `num_samples` draw from each source: the labels it gives, whether a loss mask counts them.
 
-        With `best-fit` a sequence holds documents of several sources: `samples` is then how many the labels would fill.
+        With `best-fit` a sequence holds documents of several sources: `samples` is then none.
         """
         self._refuse_beyond(num_samples)
         number = int(np.searchsorted(self._offsets, num_samples, "right")) - 1
@@ -120,8 +120,14 @@ class PackedReader:
         if rest:
             pieces = self._shard(number).pieces
             tokens = tokens + labels_of_sources(pieces.take(pieces.sequence < rest), len(sources))
+        whole = self.manifest.method == "concat"  # each sequence is of one source
         return tuple(
-            SourceUse(name=name, samples=labels // self.sequence_length, tokens=labels, epochs=labels / max(1, epoch))
+            SourceUse(
+                name=name,
+                samples=labels // self.sequence_length if whole else None,
+                tokens=labels,
+                epochs=labels / max(1, epoch),
+            )
             for name, labels, epoch in zip(sources, tokens.tolist(), epochs, strict=True)
         )
 
@@ -138,13 +144,21 @@ class PackedReader:
         return self._shard(number).pieces
 
     @cached_property
-    def stores(self) -> tuple[ShardStore, ...] | None:
-        """The token datasets of all sources, or none where the mixture does not lie where it did."""
+    def mixture(self) -> LoadedManifest[MixtureManifest] | None:
+        """The mixture that was packed, or none where it does not lie where it did."""
         try:
-            mixture = load_input(self._loaded, 0)
+            loaded = load_input(self._loaded, 0)
         except TokenmillError:
             return None
-        assert isinstance(mixture.manifest, MixtureManifest)
+        assert isinstance(loaded.manifest, MixtureManifest)
+        return LoadedManifest(loaded.url, loaded.manifest)
+
+    @cached_property
+    def stores(self) -> tuple[ShardStore, ...] | None:
+        """The token datasets of all sources, or none where there is no `mixture`."""
+        mixture = self.mixture
+        if mixture is None:
+            return None
         return tuple(
             ShardStore.of_input(
                 source.name,

@@ -26,6 +26,26 @@ def packed_sources(manifest: PackedManifest) -> list[PackedSource]:
     return [PackedSource(name, labels, labels / total, labels / max(1, epoch)) for name, labels, epoch in rows]
 
 
+AMOUNTS = {
+    "sequences": "sequences",
+    "documents": "documents drawn",
+    "pieces": "pieces",
+    "documents_cut_that_fit": "documents cut though they fit",
+    "documents_cut_too_long": "documents cut because too long",
+    "drawn_tokens": "tokens drawn",
+    "overlapping_tokens": "tokens overlapping",
+    "padding_tokens": "tokens of padding",
+    "lost_tokens": "tokens lost",
+}
+"""The manifest's notes, in the order and words in which they are shown."""
+
+
+def amounts(manifest: PackedManifest) -> list[tuple[str, str]]:
+    """What was packed, and what became of it, as (what, how much)."""
+    rows = [(words, f"{manifest.notes[note]:,}") for note, words in AMOUNTS.items()]
+    return [*rows, ("fill rate", f"{fill_rate(manifest):.4%}")]
+
+
 def fill_rate(manifest: PackedManifest) -> float:
     """Share of the stored tokens that is no padding."""
     return 1 - manifest.notes["padding_tokens"] / manifest.counts.tokens

@@ -61,7 +61,8 @@ class MixtureReader:
         self._fim = FillInTheMiddle.of(manifest)
         self._is_plain = not (documents or self._fim or any(self._masked))
         self._block = lru_cache(BLOCKS_KEPT)(self._locate_block)
-        self._problem: TokenmillError | None = None
+        self._problem: TokenmillError | OSError | None = None
+        self._checking: Thread | None = None
 
     @classmethod
     def open(
@@ -186,7 +187,18 @@ class MixtureReader:
         if verify is not Verify.AUTO:
             self._check_now(stores, verify)
             return
-        Thread(target=self._check_behind, args=(stores,), name="tokenmill-check", daemon=True).start()
+        self._checking = Thread(target=self._check_behind, args=(stores,), name="tokenmill-check", daemon=True)
+        self._checking.start()
+
+    def finish_check(self) -> None:
+        """Wait for the check in the background, if there is one: a run that ends before it knows nothing of its files.
+
+        Errors: what the check has found.
+        """
+        if self._checking is not None:
+            self._checking.join()
+        if self._problem is not None:
+            raise self._problem
 
     def _check_now(self, stores: Sequence[ShardStore], verify: Verify) -> None:
         for store, source in zip(stores, self.manifest.sources, strict=True):
@@ -200,9 +212,16 @@ class MixtureReader:
     def _check_behind(self, stores: Sequence[ShardStore]) -> None:
         try:
             self._check_now(stores, Verify.SIZES)
-        except TokenmillError as error:
-            _LOG.error("%s", error)
-            self._problem = error
+        except Exception as error:  # whatever it is: a check that broke off has not found everything in order
+            problem = (
+                error
+                if isinstance(error, TokenmillError | OSError)
+                else VerificationError(
+                    f"the check of all files broke off: {type(error).__name__}: {error}; `prep verify` looks again"
+                )
+            )
+            _LOG.error("%s", problem)
+            self._problem = problem
 
 
 def _rising(indices: NDArray[np.int64]) -> bool:

@@ -165,9 +165,10 @@ class TokenStream:
         offsets, physical = sequence_offsets(lengths[numbers]), index.document_offsets[numbers]
         need = int(self.shard_offsets[shard + 1] - self.shard_offsets[shard])
         if offsets[-1] != need:
+            hashes = "" if self._share is None else f", chosen by the hashes in {self.store.places(shard)},"
             raise VerificationError(
-                f"{index.path}: its documents give {self.name} {offsets[-1]:,} tokens, the mixture was made with "
-                f"{need:,}; mix again, or restore the tokens"
+                f"{index.path}: its documents{hashes} give {self.name} {offsets[-1]:,} tokens, but the mixture was "
+                f"made with {need:,}: `prep verify` says which file is damaged; restore it, or mix again"
             )
         jumps = np.flatnonzero(physical[1:] != physical[:-1] + lengths[numbers[:-1]]) + 1
         runs = np.concatenate([np.zeros(min(1, numbers.size), np.int64), jumps])

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
@@ -12,6 +12,9 @@ from tokenmill_core.errors import ConfigError, ExitCode, InputError, ManifestErr
 from tokenmill_core.manifest import CheckpointManifest
 from tokenmill_core.manifest_io import load_manifest
 from tokenmill_shards.cli.traced import document_option, show, text_option
+
+if TYPE_CHECKING:
+    from tokenmill_trainer.run_folder import RunFolder
 
 run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 
@@ -29,12 +32,8 @@ def checkpoints(run_path: Path, verify: bool, as_json: bool) -> int:
       pretrain checkpoints runs/first --verify --json
     """
     from tokenmill_trainer.checkpoint_store import list_checkpoints
-    from tokenmill_trainer.run_folder import RunFolder
 
-    folder = RunFolder(run_path)
-    if not folder.has_run:
-        raise InputError(f"{run_path}: no run here; name the --out of a `pretrain run`")
-    rows = [describe_checkpoint(path, verify) for path in list_checkpoints(folder.checkpoints)]
+    rows = [describe_checkpoint(path, verify) for path in list_checkpoints(_run_in(run_path).checkpoints)]
     if as_json:
         click.echo(json.dumps(rows))
     else:
@@ -89,20 +88,29 @@ def trace(
       pretrain trace runs/first --step 120 --rank 3 --json
       pretrain trace runs/first --document web:raw/part-3.jsonl:17
     """
-    from tokenmill_trainer.run_folder import RunFolder
     from tokenmill_trainer.trace import trace_document_of_run, trace_step
 
-    run, with_text = RunFolder(run_path), text is not False
     if (step is None) == (document is None) or (document is not None and (rank, sample) != (None, None)):
         raise ConfigError("say what to trace: --step N, with --rank or --sample; or --document SOURCE:FILE:ROW")
+    run, with_text = _run_in(run_path), text is not False
     if step is not None:
-        rows = trace_step(run, step, rank=rank, sample=sample, mixture=mixture, with_text=with_text)
+        rows = trace_step(run, step, rank=rank, sample=sample, mixture=mixture, with_text=with_text, with_paths=as_json)
         show(rows, text, as_json)
         return
-    rows, reasons = trace_document_of_run(run, str(document), mixture=mixture, with_text=with_text)
+    rows, reasons = trace_document_of_run(run, str(document), mixture=mixture, with_text=with_text, with_paths=as_json)
     show(rows, text, as_json)
     for reason in reasons:
         click.echo(reason, err=True)
+
+
+def _run_in(path: Path) -> "RunFolder":
+    """The run in folder `path`, or `InputError` where there is none."""
+    from tokenmill_trainer.run_folder import RunFolder
+
+    run = RunFolder(path)
+    if not run.has_run:
+        raise InputError(f"{path}: no run here; name the --out of a `pretrain run`")
+    return run
 
 
 def _print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:

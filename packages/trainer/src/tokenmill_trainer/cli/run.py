@@ -88,6 +88,8 @@ def read_settings(
     settings: dict[str, Any] = {"data": {"mixture": mixture}} if mixture else {}
     config = gather_config(RunConfig, settings, config_path, overrides)
     assert isinstance(config, RunConfig)
+    if resume and not config.data.mixture and folder.has_run:
+        config = _with_mixture(config, locate_mixture(folder))
     return _with_absolute_mixture(config)
 
 
@@ -96,4 +98,8 @@ def _with_absolute_mixture(config: "RunConfig") -> "RunConfig":
     path = config.data.mixture
     if not path or not storage.is_local(path):
         return config
-    return config.model_copy(update={"data": config.data.model_copy(update={"mixture": os.path.abspath(path)})})
+    return _with_mixture(config, os.path.abspath(path))
+
+
+def _with_mixture(config: "RunConfig", path: str) -> "RunConfig":
+    return config.model_copy(update={"data": config.data.model_copy(update={"mixture": path})})
