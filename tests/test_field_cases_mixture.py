@@ -123,7 +123,7 @@ def test_one_sequence_repeats_every_epoch_for_any_number_of_ranks(tokens: Any, m
 
 
 def test_a_validation_share_of_zero_holds_out_nothing_and_a_tiny_one_is_refused(
-    prep: Prep, write_lines: Any, word_tokenizer: Callable[..., Path], mix: Any, tmp_path: Path
+    prep: Prep, write_lines: Any, word_tokenizer: Callable[..., Path], mix: Any, tokens: Any, tmp_path: Path
 ) -> None:
     """50 documents, each of 64 tokens with the end of it."""
     raw = write_lines("many.jsonl", [" ".join(f"w{50 * i + d}" for i in range(63)) for d in range(50)])
@@ -133,7 +133,15 @@ def test_a_validation_share_of_zero_holds_out_nothing_and_a_tiny_one_is_refused(
     assert (whole.num_validation("a"), whole.training[0].num_tokens) == (0, 50 * LENGTH)
     refused = prep("mix", f"a={folder}", "--validation-share", 0.0001, "--out", tmp_path / "no.json")
     assert refused.code == 1
-    assert "source 'a': a validation share of 0.0001 holds out 0 of its 50 documents, but needs one" in refused.err
+    assert "a validation share of 0.0001 holds out 0 of the 50 documents of the sources with weight, but" in refused.err
+    # A document alone is too little, but `a` has some held out.
+    small = prep(
+        "mix", f"a={folder}:1", f"b={tokens('b', 5000)}:1", "--validation-share", 0.1, "--out", tmp_path / "b.json"
+    )
+    assert small.code == 0
+    assert (
+        "warning: source 'b': a validation share of 0.1 holds out none of its documents (1), so it has no" in small.out
+    )
     some = MixtureReader.open(str(mix(f"a={folder}", validation_share=0.3)), LENGTH)
     held_out = some.held_out[0].num_tokens // LENGTH
     assert 0 < held_out < 50

@@ -63,6 +63,7 @@ def test_verify_says_ok_or_names_the_file(chain, cli, tmp_path):
     assert code == 3
     assert str(file) in out
     assert f"{tmp_path / 'first'}: ok" in out
+    assert f"{chain}: 1 problem (" in out
     code, out, _ = cli("verify", chain, "--json")
     assert code == 3
     assert json.loads(out)[str(chain)]["ok"] is False

@@ -128,3 +128,11 @@ def test_a_check_that_cannot_be_loaded_is_a_problem(chain, offered):
     offered("no_such_package:check")
     (problem,) = find_problems(load_manifest(str(chain)))
     assert "its content cannot be checked: No module named 'no_such_package'; install" in problem
+
+
+def test_a_check_that_breaks_off_is_a_problem(chain, offered):
+    offered("letters_check:stumble")
+    loaded = load_manifest(str(chain))
+    found = find_problems(loaded)
+    assert found[0] == "something"
+    assert f"broke off: ValueError: no letters in {loaded.manifest.name}; build it again" in found[1]

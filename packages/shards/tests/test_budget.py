@@ -20,6 +20,7 @@ from tokenmill_shards.mixing.amounts import parse_per_source, parse_tokens, roun
         ("1.5T", 1_500_000_000_000),
         ("0.3T", 300_000_000_000),
         ("4k", 4000),
+        ("300K", 300_000),
         ("1e9", 1_000_000_000),
         ("1.5e3k", 1_500_000),
         ("250_000", 250_000),
@@ -36,7 +37,7 @@ def test_numbers_of_tokens(text: str, tokens: int) -> None:
     ["", "B", "ten", "-1", "1.B", "1,000", "10b", "10MB", "nan", "inf", "1_", "1__0", "_1", "1e", "0x10", "٣", "1 000"],
 )
 def test_what_is_no_number_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"expected a number such as 300M, 10B or 1\.5T"):
+    with pytest.raises(ConfigError, match=r"such as 300M, 10B or 1\.5T; units are K, M, B \(or G\) and T$"):
         parse_tokens(text, "--tokens")
 
 

@@ -27,7 +27,8 @@ from tokenmill_shards.mixing.held_out import (
     held_out_phase,
     is_held_out,
     nearest_share,
-    refuse_lopsided,
+    refuse_nothing_held_out,
+    without_training,
 )
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
@@ -155,24 +156,34 @@ def test_places_of_another_number_of_documents_are_refused(make_tokens: Callable
         count_shards(changed, 0.3, [0])
 
 
-@pytest.mark.parametrize("share", [0.0001, 0.9999])
-def test_a_share_with_one_side_empty_is_refused_and_the_nearest_one_is_not(tokenize: Tokenize, share: float) -> None:
+def test_a_share_that_holds_out_nothing_is_refused_and_the_nearest_one_is_not(tokenize: Tokenize) -> None:
+    datasets = {"one": tokenize("one", ["a"]), "tiny": tokenize("tiny", ["a", "b", "c"]), "web": tokenize("web", TEXTS)}
+
+    def counts(share: float) -> dict[str, HeldOutCounts]:
+        return {name: count_shards(tokens, share, [0]) for name, tokens in datasets.items()}
+
+    with pytest.raises(InputError, match=r"share of 0.0001 holds out 0 of the 64 documents of the sources") as refusal:
+        refuse_nothing_held_out(counts(0.0001), 0.0001)
+    nearest = float(str(refusal.value).split("hold out one: ")[1].split(" does, of source 'web'")[0])
+    assert [each.documents for each in counts(nearest).values()] == [0, 0, 1]
+    refuse_nothing_held_out(counts(nearest), nearest)
+
+
+def test_a_source_without_training_is_told_the_nearest_share_that_leaves_some(tokenize: Tokenize) -> None:
     tokens = tokenize("a", TEXTS)
-    counts = count_shards(tokens, share, [0])
-    held = 0 if share < 0.5 else 60
-    with pytest.raises(InputError, match=rf"source 'web': .* {share} holds out {held} of its 60 documents") as refusal:
-        refuse_lopsided("web", counts, share)
-    nearest = float(str(refusal.value).split("each side: a share of ")[1].split(" does")[0])
-    again = count_shards(tokens, nearest, [0])
-    refuse_lopsided("web", again, nearest)
-    assert again.documents == 1 if held == 0 else 50 < again.documents < 60
+    found = without_training(count_shards(tokens, 0.9999, [0]), 0.9999)
+    assert found.startswith(
+        "has nothing to train on, as a validation share of 0.9999 holds out all of its 60 documents"
+    )
+    nearest = float(found.split("(one of ")[1].split(" leaves")[0])
+    assert 50 < count_shards(tokens, nearest, [0]).documents < 60
 
 
 @pytest.mark.parametrize("texts", [["only one"], ["the same"] * 5])
 def test_what_no_share_can_cut_is_refused(tokenize: Tokenize, texts: list[str]) -> None:
-    counts = count_shards(tokenize("a", texts), 0.5, [0])
-    with pytest.raises(InputError, match="needs one at least on each side: give the source documents of more than one"):
-        refuse_lopsided("web", counts, 0.5)
+    counts = count_shards(tokenize("a", texts), 1e-9, [0])
+    with pytest.raises(InputError, match="needs to hold out one: give a source documents of more than one text"):
+        refuse_nothing_held_out({"web": counts}, 1e-9)
 
 
 @settings(max_examples=300)

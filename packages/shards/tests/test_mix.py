@@ -18,6 +18,8 @@ from tokenmill_core.lineage import trace_lineage
 from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.named_sources import parse_source
+from tokenmill_shards.formats.places import read_hashes
+from tokenmill_shards.mixing.figures import figures
 from tokenmill_shards.mixing.mix import STAGE
 from tokenmill_shards.mixing.request import MixConfig
 from tokenmill_shards.mixing.shares import DENOMINATOR
@@ -52,6 +54,10 @@ def b(tokenize: Tokenize) -> str:
 @pytest.fixture
 def empty(tokenize: Tokenize) -> str:
     return tokenize("empty", []).folder
+
+
+def highest_hash(folder: str) -> int:
+    return max(read_hashes(Path(folder) / "shard-00000.documents.parquet").tolist())
 
 
 def shares(mixture: LoadedManifest[MixtureManifest]) -> dict[str, float]:
@@ -239,10 +245,29 @@ def test_sizes_are_what_is_left_of_training_after_the_held_out(mix: Mix, many: s
     assert mix(f"many={many}", validation_share=0.3, max_epochs=2, tokens=2 * total, out="b.json").manifest.digest
     with pytest.raises(ConfigError, match=f"allow {2 * total:,} tokens, but there are {2 * total + 1:,}"):
         mix(f"many={many}", validation_share=0.3, max_epochs=2, tokens=2 * total + 1, out="c.json")
-    with pytest.raises(InputError, match=r"source 'a': a validation share of 1e-09 holds out 0 of its 3 documents"):
+    with pytest.raises(InputError, match=r"a validation share of 1e-09 holds out 0 of the 3 documents"):
         mix(f"a={a}", validation_share=1e-9, out="d.json")
+    all_of_one = next(share for share in (0.5, 0.9, 0.99, 0.999, 0.9999) if share > highest_hash(a) / 2**64)
+    with pytest.raises(
+        InputError,
+        match=r"source 'a' has nothing to train on, .* all of its 3 documents.*: leave it out, or give it weight",
+    ):
+        mix(f"a={a}:1", f"many={many}:1", validation_share=all_of_one, out="d.json")
     unused = mix(f"a={a}:0", f"many={many}:1", validation_share=0.3, out="e.json").manifest
     assert unused.stages[0].weights == (0, DENOMINATOR), "a source that is not drawn from may hold out anything"
+
+
+def test_a_source_too_small_for_the_share_trains_and_has_no_validation_set(mix: Mix, many: str, b: str) -> None:
+    old = mix(f"many={many}", validation_share=0.1, out="old.json")
+    assert old.manifest.sources[0].held_out_documents
+    new = mix(f"b={b}:1", f"many={many}:1", continues=old.url, continue_from=1000, out="new.json").manifest
+    source = new.sources[0]
+    assert (source.name, source.held_out_documents, source.training_tokens) == ("b", 0, source.tokens)
+    (warning,) = [each for each in figures(new, 2000, 8).warnings if "validation" in each]
+    assert warning == (
+        "source 'b': a validation share of 0.1 holds out none of its documents (1), so it has no validation set of its "
+        "own; that takes about 10"
+    )
 
 
 def test_names_of_no_source_are_refused(mix: Mix, a: str) -> None:

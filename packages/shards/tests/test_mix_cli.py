@@ -154,7 +154,49 @@ def test_figures_for_a_shorter_sequence_where_a_source_is_short(
 ) -> None:
     outcome = prep("mix", f"code={sources['code']}", "--out", tmp_path / "m.json", "--sequence-length", 4096)
     assert outcome.code == 0
-    assert "warning: figures are for sequence length 1999: the shortest source has no longer sample" in outcome.out
+    warning = (
+        "warning: source 'code' has 2,000 tokens to train on, a sample of 1,999 at most: training at 4096 with this "
+        "mixture is not possible; figures are for samples of 1999"
+    )
+    assert 0 < outcome.out.find(warning) < outcome.out.find("stage-1: 2 samples"), "before the table"
+
+
+def test_held_out_documents_have_a_column_where_there_is_a_share(mix: Prep, tmp_path: Path) -> None:
+    assert "held out" not in mix().out
+    outcome = mix("--validation-share", 0.2)
+    code, web = [[cell.strip() for cell in line.split("│")[1:-1]] for line in outcome.out.splitlines() if "│" in line]
+    sources = json.loads((tmp_path / "m.json").read_text())["sources"]
+    for row, source in zip((code, web), sources, strict=True):
+        held_out = source["held_out_documents"]
+        assert 0 < held_out < 100
+        assert row[2:4] == [str(held_out), f"{source['tokens'] - sum(source['held_out_tokens']):,}"]
+
+
+def test_show_has_sizes_shares_and_what_it_goes_on_with(
+    mix: Prep, prep: Prep, sources: dict[str, str], tmp_path: Path
+) -> None:
+    first = json.loads(mix("--validation-share", 0.2, "--json", web=":0.75", code=":0.25").out)
+    named = [f"{name}={folder}" for name, folder in sources.items()]
+    options = ("--continue", tmp_path / "m.json", "--from", "8k", "--stage", "12k:web=0.4,code=0.6")
+    assert prep("mix", *named, *options, "--method", "uniform", "--out", tmp_path / "n.json").code == 0
+    out = prep("show", tmp_path / "n.json").out
+    for line in ("  stages.0.from_tokens = 12000", '  stages.0.weights.web = "0.4"', "stage-1, from token 0 "):
+        assert line in out
+    assert "stages.0.name" not in out, "not set"
+    assert f"goes on with mixture {first['digest'][:12]}, the same up to token 8,000" in out
+    code, web = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line]
+    held_out = first["sources"][0]
+    tokens = held_out["tokens"] - sum(held_out["held_out_tokens"])
+    assert code == ["code", "0", str(held_out["held_out_documents"]), f"{tokens:,}", "25.00%", "50.00%", "60.00%"]
+    assert web[4:] == ["75.00%", "50.00%", "40.00%"]
+
+
+def test_a_budget_in_a_file_is_named_once(mix: Prep, tmp_path: Path) -> None:
+    (tmp_path / "mix.toml").write_text('tokens = "80X"')
+    message = f"{tmp_path / 'mix.toml'}: tokens: expected a number such as 300M, 10B or 1.5T; units are K, M"
+    outcome = mix("--config", tmp_path / "mix.toml")
+    assert message in outcome.err
+    assert outcome.err.count("80X") == 1
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,46 @@ def test_past_four_epochs_there_is_a_warning_with_what_repetition_is_worth(mixtu
     assert code.effective_tokens == pytest.approx(expected, abs=0.51)
 
 
+@pytest.fixture
+def small(make_tokens: MakeTokens, make_mixture: MakeMixture) -> MixtureManifest:
+    """`tiny` of 379 tokens, two windows of 128, and `web`, in the shares of four epochs of `tiny` in 40,000 tokens."""
+    tiny, web = make_tokens("tiny", [[379]]), make_tokens("web", [[100_000]])
+    return make_mixture({"tiny": (tiny, 4 * 379), "web": (web, 40_000 - 4 * 379)}).manifest
+
+
+def test_epochs_in_whole_samples_that_pass_a_bound_are_told(small: MixtureManifest) -> None:
+    most, fixed = MixConfig(max_epochs={"*": 4}, tokens=40_000), MixConfig(epochs={"tiny": 4}, tokens=40_000)
+    found = figures(small, 40_000, 128, most)
+    epochs = found.total.sources[0].samples / 2
+    assert epochs > 5
+    assert found.warnings[0] == (
+        f"source 'tiny': {epochs:.2f} epochs in samples of 128, above its max_epochs 4: "
+        "its last 122 tokens fill no window"
+    )
+    assert found.warnings[1].startswith(f"source 'tiny': {epochs:.2f} epochs; past 4"), "as the table shows them"
+    assert "not its fixed 4: its last 122 tokens" in figures(small, 40_000, 128, fixed).warnings[0]
+    assert len(figures(small, 40_000, 128).warnings) == 1
+
+
+def test_epochs_within_one_sample_of_a_bound_are_as_good_as_met(small: MixtureManifest) -> None:
+    for settings in (MixConfig(max_epochs={"*": 4}), MixConfig(epochs={"tiny": 4}), MixConfig()):
+        assert figures(small, 40_000, 63, settings).warnings == (), "of 6 windows; 24 of 24.06 samples"
+
+
+def test_a_bound_holds_over_stages_and_fixed_epochs_in_one(small: MixtureManifest) -> None:
+    stage = small.stages[0]
+    again = stage.model_copy(update={"name": "late", "first_token": 20_000})
+    staged = small.model_copy(update={"stages": (stage, again)})
+    most = MixConfig(max_epochs={"tiny": 4}, stages=({"from_tokens": 20_000},))
+    (warning, _) = figures(staged, 40_000, 128, most).warnings
+    assert warning.startswith("source 'tiny' in 'late': ")
+    assert "above its max_epochs 4" in warning
+    fixed = MixConfig(epochs={"tiny": 2}, stages=({"from_tokens": 20_000, "epochs": {"tiny": 1}},))
+    (warning, _) = figures(staged, 40_000, 128, fixed).warnings
+    assert warning.startswith("source 'tiny' in 'late': ")
+    assert "not its fixed 1" in warning
+
+
 def test_how_long_a_run_is(mixture: MixtureManifest) -> None:
     assert run_length(MixConfig(), 5000, mixture) == 5000
     assert run_length(MixConfig(), None, mixture) == 1000 + 401 + 801, "one pass after the last stage begins"

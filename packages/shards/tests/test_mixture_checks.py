@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokenmill_core.build import build_stage
+from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import MixtureManifest, MixtureSource, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, publish
 from tokenmill_core.verify import Checked, find_problems
 from tokenmill_shards import SampleOrder
 from tokenmill_shards.audit import mixture_checks
 from tokenmill_shards.audit.mixture_checks import deviation_bound, largest_deviation
+from tokenmill_shards.mixing.mix import STAGE
+from tokenmill_shards.mixing.request import MixConfig, StageRules
 
 MakeMixture = Callable[..., LoadedManifest[MixtureManifest]]
 SHARE = 0.3
@@ -36,13 +42,17 @@ def counted(tokens: LoadedManifest[TokensManifest]) -> LoadedManifest[TokensMani
 
 
 @pytest.fixture
-def mixture(make_mixture: MakeMixture, parts: Any) -> LoadedManifest[MixtureManifest]:
-    made = make_mixture(parts, validation_share=SHARE, later=[(5_000, [2, 2]), (5_003, [4, 0])])
-    documents = [tokens.manifest.counts.documents for tokens, _ in parts.values()]
-    sources = [
-        source.model_copy(update={"documents": n}) for source, n in zip(made.manifest.sources, documents, strict=True)
-    ]
-    return publish(made.manifest.model_copy(update={"sources": tuple(sources)}), made.folder)
+def mixture(parts: Any, tmp_path: Path) -> LoadedManifest[MixtureManifest]:
+    later = (
+        {"from_tokens": first, "weights": {"code": a, "prose": b}} for first, a, b in ((5_000, 2, 2), (5_003, 4, 0))
+    )
+    config = MixConfig(
+        weights={name: Decimal(weight) for name, (_, weight) in parts.items()},
+        stages=tuple(StageRules.model_validate(rules) for rules in later),
+        validation_share=SHARE,
+    )
+    stage = STAGE.build(config, [f"{name}={tokens.folder}" for name, (tokens, _) in parts.items()], None)
+    return build_stage(stage, str(tmp_path / "mixture" / "manifest.json"), LocalExecutor(1)).loaded
 
 
 def with_source(
@@ -60,7 +70,16 @@ def test_what_is_as_it_says_has_no_problem_and_its_deviation_is_told(mixture: An
     assert checked.tokens == sum(source.tokens for source in mixture.manifest.sources)
     (note,) = checked.notes
     assert f"over {1_000_000 + 5_003:,} samples and 2 stage boundaries" in note
-    assert "(bound 1.000)" in note
+    assert note.endswith("(bound 1)")
+
+
+def test_what_is_within_its_bound_never_reads_as_if_it_were_not(
+    make_mixture: MakeMixture, parts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mixture_checks, "_drawn_deviation", lambda mixture, number: (1, 1 - 2.0**-40))
+    made, checked = make_mixture(parts, later=[(5_000, [2, 2])]), Checked()
+    assert list(mixture_checks._share_problems(made, checked)) == []
+    assert "and 1 stage boundary each source is within 0.9999 samples of its share (bound 1)" in checked.notes[0]
 
 
 CHANGES: dict[str, tuple[Callable[[MixtureSource], dict[str, Any]], str]] = {
@@ -91,8 +110,9 @@ def test_a_source_that_is_not_its_dataset_is_named(mixture: Any, field: str) -> 
 
 def test_what_is_held_out_without_a_share_is_named(mixture: Any) -> None:
     found = find_problems(publish(mixture.manifest.model_copy(update={"validation_share": 0.0}), mixture.folder))
-    assert len(found) == 4
-    assert all("held_out_" in problem and "a share of 0 gives" in problem for problem in found)
+    assert len(found) == 5
+    assert all("held_out_" in problem and "a share of 0 gives" in problem for problem in found[:4])
+    assert "validation_share is 0.0, but its config asks for 0.3" in found[4]
 
 
 def test_sources_of_another_tokenizer_are_named(mixture: Any) -> None:

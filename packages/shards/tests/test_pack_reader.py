@@ -83,6 +83,8 @@ def test_use_is_what_the_sequences_hold(mixture: LoadedManifest[MixtureManifest]
     labels = np.zeros(2, np.int64)
     for number in range(reader.num_samples + 1):
         assert [use.tokens for use in reader.use(number)] == labels.tolist()
+        samples = (labels // LENGTH).tolist() if method == "concat" else [None, None]
+        assert [use.samples for use in reader.use(number)] == samples
         if number < reader.num_samples:
             pieces = reader.pieces(number)
             for place, (source, first, size) in enumerate(

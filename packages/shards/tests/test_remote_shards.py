@@ -15,7 +15,7 @@ from s3fs import S3FileSystem
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 from servers import ObjectStore, WebServer, object_store
 
-from tokenmill_core import storage
+from tokenmill_core import remote, storage
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, verify_files
@@ -23,6 +23,7 @@ from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.trace import Tracer
 from tokenmill_shards.reading import cache as caching
 from tokenmill_shards.reading.cache import FileCache
+from tokenmill_shards.reading.store import ShardStore, Verify
 
 LENGTH = 64
 INDICES = np.arange(400)
@@ -88,6 +89,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         with WebServer(tmp_path / "served") as server:
             yield OnTheWeb(server)
         HTTPFileSystem.clear_instance_cache()
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "WAITS", (0, 0.1, 0.1))
 
 
 @pytest.fixture
@@ -183,6 +189,26 @@ def test_a_server_that_restarts_in_the_middle_of_a_run_is_waited_for(place, loca
     timer.start()
     assert (reader.samples(INDICES).tokens == wanted).all()
     timer.join()
+
+
+@pytest.mark.parametrize("verify", ["auto", "full", "sizes"])
+def test_a_server_that_is_busy_for_a_moment_stops_nothing(tmp_path, local, cache, verify):
+    with WebServer(local) as server:
+        server.hiccups = True
+        reader = MixtureReader.open(f"{server.url}/mixture", LENGTH, verify=verify, cache=cache)
+        assert (reader.samples(INDICES).tokens == batches(str(local / "mixture"))[: len(INDICES)]).all()
+    suffixes = {Path(path).suffix for _, path in server.refused}
+    assert {".json", ".bin", ".idx"} <= suffixes
+
+
+def test_the_sizes_of_remote_files_are_checked(place, local, cache):
+    path = local / "web/shard-00002.bin"
+    path.write_bytes(path.read_bytes()[:-2])
+    place.put(local)
+    have = path.stat().st_size
+    reader = ShardStore.open(f"{place.url}/web/manifest.json", cache=cache)
+    with pytest.raises(VerificationError, match=rf"shard-00002\.bin: {have} bytes there, {have + 2} in its manifest"):
+        reader.check(Verify.SIZES)
 
 
 def test_a_server_that_is_not_there_is_no_missing_file(tmp_path, cache):

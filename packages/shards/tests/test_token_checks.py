@@ -9,6 +9,7 @@ from typing import Any
 
 import fsspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,6 +17,7 @@ from tokenmill_core import storage
 from tokenmill_core.manifest import FileEntry, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, publish
 from tokenmill_core.verify import Checked, find_problems
+from tokenmill_shards.audit import token_checks
 
 Tokenize = Callable[..., LoadedManifest[TokensManifest]]
 Change = Callable[[Path], None]
@@ -73,6 +75,14 @@ def set_places(edit: Callable[[Any], Any]) -> Change:
     return change
 
 
+def set_hashes(hashes: list[int]) -> Change:
+    def edit(table: Any) -> Any:
+        place = table.schema.get_field_index("hash")
+        return table.set_column(place, table.schema.field(place), pa.array(hashes, pa.uint64()))
+
+    return set_places(edit)
+
+
 def spoil_places(folder: Path) -> None:
     (folder / "shard-00000.documents.parquet").write_bytes(b"no parquet")
 
@@ -89,6 +99,8 @@ DAMAGE: dict[str, tuple[Change, str]] = {
     "mask begin": (set_mask(0, 1), "a loss mask in which a token that opens a document counts"),
     "rows": (set_places(lambda table: table.slice(1)), "rows of places: 2, but 3 are needed"),
     "hash": (set_places(lambda table: table.drop_columns(["hash"])), "places without hash"),
+    "even hash": (set_hashes([1, 3, 4]), "the hash of document 2 is 4, but all are odd"),
+    "hashes alike": (set_hashes([1, 1, 1]), "documents 0 and 1 have the same hash, but .* and .* tokens"),
     "places": (spoil_places, "shard-00000: its places cannot be read"),
 }
 
@@ -138,6 +150,44 @@ def test_a_manifest_that_counts_otherwise_is_named(tokens: LoadedManifest[Tokens
         "names the shard no-such, but lists no file no-such.bin"
         in find_problems(vouched(tokens, shards=("no-such",)))[0]
     )
+
+
+@pytest.mark.parametrize("suffix", [".idx", ".documents.parquet", ".loss_mask.bin"])
+def test_a_file_that_the_manifest_does_not_vouch_for_is_named(
+    tokens: LoadedManifest[TokensManifest], suffix: str
+) -> None:
+    files = tuple(entry for entry in tokens.manifest.files if entry.path != f"shard-00000{suffix}")
+    (problem,) = find_problems(vouched(tokens, files=files))
+    assert f"it names the shard shard-00000, but lists no file shard-00000{suffix}" in problem
+
+
+def test_masks_without_a_word_of_them_are_named(tokens: LoadedManifest[TokensManifest]) -> None:
+    (problem,) = find_problems(vouched(tokens, loss_mask=False))
+    assert "loss_mask is false, but it lists shard-00000.loss_mask.bin" in problem
+
+
+def test_shards_in_another_order_are_named(make_tokens: Callable[..., LoadedManifest[TokensManifest]]) -> None:
+    tokens = make_tokens("a", [[2], [3]])
+    counts = tokens.manifest.counts.model_copy(update={"documents": 2, "tokens": 5, "input_documents": 2})
+    assert find_problems(vouched(tokens, counts=counts)) == []
+    (problem,) = find_problems(vouched(tokens, counts=counts, shards=tokens.manifest.shards[::-1]))
+    assert "shards: they do not stand in the order they were written" in problem
+
+
+def test_imported_hashes_are_those_of_the_tokens(
+    prep: Callable[..., Any], tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_checks, "HASHED_TOKENS", 4)  # some batches, one of a document that is longer
+    np.array([5, 6, 0, 7, 0, 8, 8, 8, 8, 8, 0, 9, 0], "<u2").tofile(tmp_path / "a.npy")
+    command = ("import-tokens", tmp_path / "a.npy", "--format", "olmo", "--tokenizer", tokenizer)
+    assert prep(*command, "--out", tmp_path / "out").code == 0
+    imported = load_manifest(str(tmp_path / "out"), TokensManifest)
+    assert find_problems(imported) == []
+    hashes = pq.read_table(tmp_path / "out/shard-00000.documents.parquet").column("hash").to_pylist()
+    assert len(hashes) == 4
+    set_hashes([hashes[0], *hashes[2:0:-1], hashes[3]])(tmp_path / "out")
+    (problem,) = find_problems(vouched(imported))
+    assert "the hash of document 1 is not that of its tokens, nor are 1 others" in problem
 
 
 def test_text_may_become_an_end_where_that_is_allowed(tokenize: Tokenize) -> None:

@@ -1,17 +1,22 @@
 """From a sample to the documents, the raw rows and the text that it is made of."""
 
 import json
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fsspec.implementations.http import HTTPFileSystem
+
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+from servers import WebServer
 
 from tokenmill_core.manifest import FimTokens
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.parts import parts_of, tokens_of
-from tokenmill_shards.audit.raw_paths import raw_paths
+from tokenmill_shards.audit.raw_paths import RawPaths, raw_paths
 from tokenmill_shards.audit.trace import Tracer
 from tokenmill_shards.open_samples import open_samples
 
@@ -59,21 +64,53 @@ def test_the_raw_file_is_found_through_the_lineage_or_named(mixture: Any, tmp_pa
     assert paths == {"prose": None, "verse": str(tmp_path / "verse.jsonl")}
 
 
-def test_a_raw_file_whose_place_is_out_of_the_server_is_none(
-    mixture: Any, prep: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Datasets copied to the top of a web server, without what they were made from; a `raw.jsonl` of another's lies there."""
+@pytest.fixture
+def served(tokenize: Any, prep: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of a mixture on a web server that has the datasets, but not the raw files two folders above them."""
     monkeypatch.setenv("TOKENMILL_CACHE", str(tmp_path / "cache"))
-    served = tmp_path / "served"
-    for name in ("mixture", *(f"{name}-tokens" for name in TEXTS)):
-        shutil.copytree(tmp_path / name, served / name)
-    shutil.copytree(served, served / "prose.jsonl")
-    with WebServer(served) as server:
-        arguments = ("--sample", 4, "--sequence-length", LENGTH)
-        there = prep("trace", f"{server.url}/mixture/manifest.json", *arguments, "--json")
-        assert there.code == 0, there.err
-        here = json.loads(prep("trace", mixture.url, *arguments, "--json").out)
-        assert json.loads(there.out) == [row | {"path": None} for row in here]
+    tokenize("prose", TEXTS["prose"], out="site/prose")
+    done = prep("mix", f"prose={tmp_path}/site/prose", "--out", tmp_path / "site" / "mixture.json")
+    assert done.code == 0, done.err
+    with WebServer(tmp_path / "site") as server:
+        yield f"{server.url}/mixture.json"
+    HTTPFileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("raw_is_another", [False, True])
+def test_a_raw_file_that_lies_outside_the_server_has_no_path(
+    served: str, prep: Callable[..., Any], tmp_path: Path, raw_is_another: bool
+) -> None:
+    if raw_is_another:
+        (tmp_path / "site" / "prose.jsonl").write_text("of somebody else")
+    arguments = ("--sample", 4, "--sequence-length", LENGTH)
+    there = prep("trace", served, *arguments, "--json")
+    assert there.code == 0, there.err
+    here = json.loads(prep("trace", tmp_path / "site" / "mixture.json", *arguments, "--json").out)
+    assert {row["path"] for row in here} == {str(tmp_path / "prose.jsonl")}
+    assert json.loads(there.out) == [row | {"path": None} for row in here]
+
+
+def test_a_server_that_does_not_say_whether_it_has_a_file_is_no_error(
+    mixture: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    down = WebServer(tmp_path)
+    down.down()
+    monkeypatch.setattr("tokenmill_shards.audit.raw_paths.raw_url", lambda root, row: f"{down.url}/{row['path']}")
+    reader = MixtureReader.open(mixture.url, LENGTH)
+    assert {row["path"] for row in Tracer(reader).samples([4])} == {None}
+
+
+def test_no_path_is_looked_for_where_none_is_shown(
+    mixture: Any, prep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    find = RawPaths.find
+    monkeypatch.setattr(RawPaths, "find", lambda self, store, file: looked.append(file) or find(self, store, file))
+    command = ("trace", mixture.url, "--sample", 4, "--sequence-length", LENGTH)
+    assert prep(*command).code == prep(*command, "--text").code == 0
+    assert looked == []
+    assert all(row["path"] for row in json.loads(prep(*command, "--json").out))
+    assert looked
 
 
 def test_a_name_that_means_two_files_is_no_path(tokenize: Any, tmp_path: Path, prep: Callable[..., Any]) -> None:

@@ -75,6 +75,32 @@ def test_an_id_that_stands_twice_means_both(two_sources: MixtureReader) -> None:
 
 
 @pytest.mark.parametrize("method", ["concat", "best-fit"])
+def test_a_document_that_no_packed_sequence_can_hold_says_why(
+    two_sources: MixtureReader, prep: Callable[..., Any], tmp_path: Path, method: str
+) -> None:
+    arguments = ("--sequence-length", 16, "--tokens", 160, "--method", method, "--workers", 1)
+    mixture = tmp_path / "mixture" / "manifest.json"
+    assert prep("pack", mixture, *arguments, "--out", tmp_path / "packed").code == 0
+    packed, unpacked = Tracer(open_samples(str(tmp_path / "packed"), None)), Tracer(two_sources)
+    never = 0
+    for stream in two_sources.training:
+        for shard in range(stream.shard_offsets.size - 1):
+            for number in range(stream.store.index(shard).num_documents):
+                query = Query(stream.name, f"{stream.name}/shard-{shard:05d}.jsonl:{10 + number}")
+                said = trace_document(packed, query, 10)[1]
+                if any(line.endswith(": no sample") for line in said):
+                    assert said == trace_document(unpacked, query, SAMPLES)[1]
+                    never += 1
+                else:
+                    assert all(line.endswith("in none of the first 10 sequences") for line in said)
+                    assert number in stream.documents(shard).numbers
+    held_out = [
+        s.documents(shard).numbers.size for s in two_sources.held_out for shard in range(s.shard_offsets.size - 1)
+    ]
+    assert never > sum(held_out) > 2
+
+
+@pytest.mark.parametrize("method", ["concat", "best-fit"])
 def test_a_document_is_found_in_packed_sequences(
     tokenize: Any, make_mixture: Any, prep: Callable[..., Any], tmp_path: Path, method: str
 ) -> None:
@@ -103,8 +129,9 @@ def test_the_command_lists_samples_as_json_and_ends_with_1_where_there_is_no_suc
         samples = [row["sample"] for row in json.loads(done.out) if row["shard"] == "shard-00000"]
         assert samples == expected
     for document, message in (
-        ("prose:nothing", "source prose has no document with id 'nothing'; name the file"),
-        ("prose:prose/shard-00000.jsonl:99", "and none in row 99 of file 'prose/shard-00000.jsonl'"),
+        ("prose:nothing", "source prose has no document with id 'nothing'; give it as the data has it\n"),
+        ("prose:prose/shard-00000.jsonl:99", "and none in row 99 of file 'prose/shard-00000.jsonl'; name the file"),
+        ("prose:shard-00000.jsonl:10", "named with its input before it: prose:prose/shard-00000.jsonl:10\n"),
         ("poetry:a", "there is no source 'poetry'; there are code, prose"),
     ):
         done = prep(*command, document)

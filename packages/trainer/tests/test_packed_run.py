@@ -1,5 +1,6 @@
 """A run on packed sequences: what it takes over from them, and what it says where there are too few."""
 
+import json
 import os
 import subprocess
 import sys
@@ -7,13 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from tokenmill_core.errors import ConfigError, InputError
+from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import CheckpointManifest, PackedManifest, RunManifest
 from tokenmill_core.manifest_io import load_input, load_manifest, verify_files
+from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_trainer import RunConfig
 from tokenmill_trainer.checkpoint_store import list_checkpoints
+from tokenmill_trainer.cli.inspect import checkpoints
 from tokenmill_trainer.loop import train
+from tokenmill_trainer.resume import check_ledger
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.step_log import read_steps
 from tokenmill_trainer.trace import trace_step
@@ -84,6 +89,13 @@ def test_its_checkpoints_hold_the_ledger_and_it_goes_on_from_them(
     manifest = load_manifest(str(newest), CheckpointManifest).manifest
     assert {use.name for use in manifest.sources} == {"trainer", "core"}
     assert sum(use.tokens for use in manifest.sources) == pytest.approx(4 * 8 * LENGTH, rel=0.1)
+    shown = json.loads(CliRunner().invoke(checkpoints, [str(tmp_path / "run"), "--json"], standalone_mode=False).stdout)
+    assert all((use["samples"] is None) == packed.name.endswith("best-fit") for use in shown[0]["sources"])
+    one, *rest = manifest.sources
+    wrong = manifest.model_copy(update={"sources": (one.model_copy(update={"tokens": one.tokens + 1}), *rest)})
+    drawn = f"{one.tokens + 1:,} tokens" if one.samples is None else f"{one.samples} samples, {one.tokens + 1:,} tokens"
+    with pytest.raises(VerificationError, match=rf": {drawn}, .* of source '{one.name}' were drawn"):
+        check_ledger(PackedReader.open(str(packed)), wrong)
     train(config(packed), tmp_path / "run", resume=True, allow_changes={"schedule"})
     # The schedule of the first four steps was another one.
     assert losses(tmp_path / "run")[0] == losses(tmp_path / "unbroken")[0]
@@ -112,6 +124,9 @@ def test_too_few_sequences_are_said_at_the_start_with_have_and_need(
 def test_another_sequence_length_than_the_packed_one_is_refused(
     tmp_path: Path, config: Callable[..., RunConfig], packed: Path
 ) -> None:
-    with pytest.raises(ConfigError, match=r"data\.sequence_length: 64 is asked for, but .* is packed with 32"):
+    with pytest.raises(
+        ConfigError,
+        match=r"data\.sequence_length: 64 is asked for, but .* is packed with 32.*--set data\.sequence_length=32",
+    ):
         train(config(packed, {"sequence_length": 64}), tmp_path / "run")
     train(config(packed, {"sequence_length": LENGTH}, steps=1), tmp_path / "run")

@@ -149,7 +149,8 @@ def test_a_run_is_never_written_over(finished: Path, pretrain: Pretrain, mixture
     assert "holds a run already; go on with it by --resume, or name another --out" in done.stderr
     assert "Traceback" not in done.stderr
     again = pretrain("run", "--out", finished, "--resume")
-    assert "all 12 steps are done already" in again.stderr
+    more = "to go on, ask for more: --set training.steps=… --allow-change schedule"
+    assert f"all 12 steps are done already; {more}" in again.stderr
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 

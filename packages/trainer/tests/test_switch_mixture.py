@@ -152,6 +152,26 @@ def test_the_folder_keeps_every_mixture_it_was_trained_on(switched: Path, mixtur
     assert [node.problem for mixture_node in tree.inputs for node in mixture_node.inputs] == [""] * 4
 
 
+def test_going_on_with_another_mixture_is_said_once(
+    tmp_path: Path,
+    config: Callable[..., RunConfig],
+    mixture: Path,
+    second: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "run"
+    train(config(steps=SWITCH_STEP), out)
+    train(config(second, steps=6), out, resume=True, allow_changes={"schedule"})
+    now, before = (load_manifest(str(path)).manifest for path in (second, mixture))
+    line = (
+        f"goes on with mixture {now.name} {now.digest[:12]}… from token {TAKES_OVER:,}; "
+        f"trained on {before.digest[:12]}… before\n"
+    )
+    assert line in capfd.readouterr().err
+    train(config(second, steps=7), out, resume=True, allow_changes={"schedule"})
+    assert "goes on with mixture" not in capfd.readouterr().err
+
+
 def test_where_they_part_may_be_reached_and_not_passed(
     tmp_path: Path, config: Callable[..., RunConfig], mix: Mix, mixture: Path, second: Path
 ) -> None:

@@ -102,6 +102,9 @@ def test_the_command_shows_steps_and_documents(run: RunFolder) -> None:
     found = json.loads(invoke("--document", f"{one['source']}:{one['file']}:{one['row']}", "--json").stdout)
     assert one in found
     assert "step" in invoke("--step", 2).stdout
+    for arguments in (("--step", 3), ("--document", "core:1")):
+        nowhere = CliRunner().invoke(trace, [str(run.path.parent), *map(str, arguments)])
+        assert str(nowhere.exception) == f"{run.path.parent}: no run here; name the --out of a `pretrain run`"
     for arguments in ((), ("--step", 1, "--document", "core:1"), ("--document", "core:1", "--rank", 0)):
         outcome = invoke(*arguments)
         assert "say what to trace" in str(outcome.exception)

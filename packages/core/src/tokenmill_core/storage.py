@@ -4,17 +4,20 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Self, TypeVar
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from tokenmill_core.errors import InputError, VerificationError
-from tokenmill_core.remote import driver_options, is_http, plain_errors
+from tokenmill_core.remote import asked, asked_on, driver_options, is_http
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 _ESCAPED_BYTE = re.compile(rb"\\x([89a-f][0-9a-f])")
@@ -93,55 +96,68 @@ def as_stored(url: str) -> str:
     return os.fsdecode(_ESCAPED_BYTE.sub(lambda escape: bytes([int(escape[1], 16)]), os.fsencode(url)))
 
 
-def exists(url: str) -> bool:
-    """Whether something lies at `url`."""
+def exists(url: str, waits: Sequence[float] | None = None) -> bool:
+    """Whether something lies at `url`; `waits` as for `remote.asked`."""
     fs, path = filesystem(url)
-    with _errors_of(url):
-        # Else a web server that is down would be a file that is missing.
-        return bool(fs.exists(path, strict=True) if is_http(url) else fs.exists(path))
+    # Else a web server that is down would be a file that is missing.
+    options = {"strict": True} if is_http(url) else {}
+    return _asked(url, lambda: bool(fs.exists(path, **options)), waits)
 
 
 def is_folder(url: str) -> bool:
     """Whether `url` is a folder; for a web server, a page of links to what is in it."""
     fs, path = filesystem(url)
-    with _errors_of(url):
-        return bool(fs.isdir(path))
+    return _asked(url, lambda: bool(fs.isdir(path)))
 
 
-def size(url: str) -> int:
-    """Bytes of the file at `url`."""
+def size(url: str) -> int | None:
+    """Bytes of the file at `url`; none where its server does not say: it packs the file, or makes it as it sends it."""
     fs, path = filesystem(url)
-    with _errors_of(url):
-        return int(fs.size(path))
+    num_bytes = _asked(url, lambda: fs.size(path))
+    return None if num_bytes is None else int(num_bytes)
 
 
 def open_read(url: str) -> IO[bytes]:
-    """The file at `url`, for reading bytes."""
+    """The file at `url`, for reading bytes. What goes wrong once it is open is the driver's error."""
     fs, path = filesystem(url)
-    with _errors_of(url):
-        return fs.open(path, "rb")  # type: ignore[no-any-return]
+    return _asked(url, lambda: fs.open(path, "rb"))
 
 
 def read_bytes(url: str) -> bytes:
     """All of the file at `url`."""
-    with _errors_of(url), open_read(url) as file:
-        return file.read()
+    return b"".join(read_chunks(url))
 
 
-def read_chunks(url: str) -> Iterator[bytes]:
+def read_chunks(url: str, waits: Sequence[float] | None = None) -> Iterator[bytes]:
     """The file at `url` from begin to end, bit by bit, from a web server by a single request.
 
-    Errors of a remote one: `InputError`, and `RemoteError` where asking again may help.
+    A remote one that breaks off is asked for again, after `waits`, and goes on where it was: see `remote.asked`.
     """
+    chunks_from = partial(_chunks_from, url)
+    return chunks_from(0) if is_local(url) else asked_on(url, chunks_from, waits)
+
+
+def _chunks_from(url: str, offset: int) -> Iterator[bytes]:
     fs, path = filesystem(url)
     options = {"block_size": 0} if is_http(url) else {}
-    with _errors_of(url), fs.open(path, "rb", **options) as file:
+    with fs.open(path, "rb", **options) as file:
+        if is_http(url):
+            _pass_over(file, offset)
+        else:
+            file.seek(offset)
         while chunk := file.read(CHUNK_BYTES):
             yield chunk
 
 
-def _errors_of(url: str) -> AbstractContextManager[None]:
-    return nullcontext() if is_local(url) else plain_errors(url)
+def _pass_over(file: IO[bytes], num_bytes: int) -> None:
+    """Read so many bytes: not every web server can begin in the middle."""
+    while num_bytes and (passed := file.read(min(num_bytes, CHUNK_BYTES))):
+        num_bytes -= len(passed)
+
+
+def _asked(url: str, ask: Callable[[], T], waits: Sequence[float] | None = None) -> T:
+    """What `ask` gives; a local file is asked once."""
+    return ask() if is_local(url) else asked(url, ask, waits)
 
 
 def hash_file(url: str, on_bytes: Callable[[int], None] | None = None) -> tuple[int, str]:

@@ -8,6 +8,7 @@ What the files of a kind must hold is known to the package that writes them. It 
 """
 
 import importlib.metadata
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,8 @@ from tokenmill_core.lineage import raw_url, read_raw_files
 from tokenmill_core.manifest import MANIFEST_NAME, FileEntry, Kind, MixtureManifest
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_size, load_input, load_manifest
 from tokenmill_core.progress import ProgressBar
+
+_LOG = logging.getLogger("tokenmill")
 
 
 @dataclass
@@ -89,7 +92,14 @@ class _Verification:
             except ImportError as error:
                 yield f"{loaded.url}: its content cannot be checked: {error}; install what holds {entry.value} again"
                 continue
-            yield from check(loaded, self._checked)
+            try:
+                yield from check(loaded, self._checked)
+            except Exception as error:  # whatever it is: a check that broke off has not found everything in order
+                _LOG.debug("the check of %s broke off", loaded.url, exc_info=True)
+                yield (
+                    f"{loaded.url}: the check of its content broke off: {type(error).__name__}: {error}; build it "
+                    "again, and report this if that does not help"
+                )
 
     def _nested_problems(self, loaded: LoadedManifest[Any], entry: FileEntry) -> Iterator[str]:
         try:

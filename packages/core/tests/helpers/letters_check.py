@@ -15,3 +15,9 @@ def check_letters(loaded: LoadedManifest[Any], checked: Checked) -> Iterator[str
             lines = Path(loaded.file_url(entry.path)).read_text().splitlines()
             checked.documents += len(lines)
             yield from (f"{entry.path}: {line!r} has a digit" for line in lines if any(map(str.isdigit, line)))
+
+
+def stumble(loaded: LoadedManifest[Any], checked: Checked) -> Iterator[str]:
+    """Finds something, and breaks off at what it did not expect."""
+    yield "something"
+    raise ValueError(f"no letters in {loaded.manifest.name}")

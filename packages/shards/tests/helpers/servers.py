@@ -34,6 +34,10 @@ class WebServer:
         self.spoil: deque[Callable[[_Handler], None]] = deque()
         self.downloads: list[str] = []
         """Path of each file asked for."""
+        self.hiccups = False
+        """Whether each path is refused, as by a busy server, the first time that it is asked for in either way."""
+        self.refused: set[tuple[str, str]] = set()
+        """Method and path of each of these."""
         self._port = 0
         self.up()
 
@@ -66,13 +70,27 @@ class _Handler(SimpleHTTPRequestHandler):
         self.owner = owner
         super().__init__(*args, directory=directory)  # type: ignore[arg-type]
 
+    def do_HEAD(self) -> None:
+        if not self._hiccup():
+            super().do_HEAD()
+
     def do_GET(self) -> None:
+        if self._hiccup():
+            return
         if self.path.endswith((".bin", ".idx", ".parquet")):
             self.owner.downloads.append(self.path)
             if self.owner.spoil:
                 self.owner.spoil.popleft()(self)
                 return
         super().do_GET()
+
+    def _hiccup(self) -> bool:
+        request = (self.command, self.path)
+        if not self.owner.hiccups or request in self.owner.refused:
+            return False
+        self.owner.refused.add(request)
+        self.send_error(HTTPStatus.SERVICE_UNAVAILABLE)
+        return True
 
     def file(self) -> bytes:
         return Path(self.translate_path(self.path)).read_bytes()

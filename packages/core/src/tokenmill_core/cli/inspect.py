@@ -8,10 +8,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from tokenmill_core.cli.options import describe, json_option, wide_console
+from tokenmill_core.cli.options import counted, describe, json_option, wide_console
 from tokenmill_core.errors import ExitCode, TokenmillError
 from tokenmill_core.lineage import Node, read_raw_files, trace_lineage
-from tokenmill_core.manifest import Kind
+from tokenmill_core.manifest import Kind, MixtureManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.verify import Checked, find_problems
 
@@ -31,10 +31,28 @@ def show(path: str, as_json: bool) -> None:
         return
     click.echo(describe(loaded))
     click.echo("config:")
-    for name, value in _leaves("", loaded.manifest.config, hide_off=True):
+    for name, value in _leaves("", loaded.manifest.config, readable=True):
         click.echo(f"  {name.removeprefix('.')} = {json.dumps(value)}")
+    if isinstance(loaded.manifest, MixtureManifest):
+        _show_mixture(loaded.manifest)
     if loaded.manifest.files:
         wide_console().print(_file_table(loaded))
+
+
+def _show_mixture(manifest: MixtureManifest) -> None:
+    """What its sources have and what share of each stage they get, and the mixtures that it goes on with."""
+    table = Table("source")
+    sizes = ("documents", *(("held out",) if manifest.validation_share else ()), "training tokens")
+    for name in (*sizes, *(f"{stage.name}, from token {stage.first_token:,}" for stage in manifest.stages)):
+        table.add_column(name, justify="right")
+    for number, source in enumerate(manifest.sources):
+        held_out = (source.held_out_documents,) if manifest.validation_share else ()
+        numbers = (f"{n:,}" for n in (source.documents, *held_out, source.training_tokens))
+        shares = (f"{stage.weights[number] / manifest.denominator:.2%}" for stage in manifest.stages)
+        table.add_row(source.name, *numbers, *shares)
+    wide_console().print(table)
+    for earlier in manifest.continues:
+        click.echo(f"goes on with mixture {earlier.digest[:12]}, the same up to token {earlier.until_token:,}")
 
 
 def _file_table(loaded: LoadedManifest[Any]) -> Table:
@@ -79,9 +97,9 @@ def _verify_one(path: str, inputs: bool) -> tuple[list[str], Checked]:
 
 
 def _verdict(path: str, problems: list[str], checked: Checked) -> list[str]:
-    verdict = f"{len(problems)} problems" if problems else "ok"
-    amounts = ((checked.files, "files"), (checked.bytes, "bytes"), (checked.documents, "documents"))
-    shown = ", ".join(f"{n:,} {unit}" for n, unit in (*amounts, (checked.tokens, "tokens")) if n)
+    verdict = counted(len(problems), "problem") if problems else "ok"
+    amounts = ((checked.files, "file"), (checked.bytes, "byte"), (checked.documents, "document"))
+    shown = ", ".join(counted(n, unit) for n, unit in (*amounts, (checked.tokens, "token")) if n)
     return [f"{path}: {verdict}" + (f" ({shown} checked)" if shown else ""), *problems, *checked.notes]
 
 
@@ -169,13 +187,18 @@ def _comparable(loaded: LoadedManifest[Any]) -> dict[str, Any]:
     return flat
 
 
-def _leaves(path: str, value: Any, *, hide_off: bool = False) -> Iterator[tuple[str, Any]]:
-    """Every setting by its whole path; with `hide_off`, of a section that is not enabled nothing but that."""
+def _leaves(path: str, value: Any, *, readable: bool = False) -> Iterator[tuple[str, Any]]:
+    """Every setting by its whole path.
+
+    With `readable`, of a section that is not enabled nothing but that, and of sections in a list what they set.
+    """
+    if readable and isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        value = {str(n): {k: v for k, v in item.items() if v not in (None, {}, [])} for n, item in enumerate(value)}
     if not isinstance(value, dict) or not value:
         yield path, value
         return
-    if hide_off and value.get("enabled") is False:
+    if readable and value.get("enabled") is False:
         yield f"{path}.enabled", False
         return
     for key, child in value.items():
-        yield from _leaves(f"{path}.{key}", child, hide_off=hide_off)
+        yield from _leaves(f"{path}.{key}", child, readable=readable)

@@ -175,7 +175,15 @@ def gather_config(model: type[C], settings: dict[str, Any], path: str | None, ov
 
 def summary(built: Built) -> str:
     """What was built, in a few lines."""
-    return ("up to date: " if built.up_to_date else "") + describe(built.loaded)
+    lines = [("up to date: " if built.up_to_date else "") + describe(built.loaded)]
+    if isinstance(built.loaded.manifest, MixtureManifest):
+        lines += _shares(built.loaded.manifest)
+    return "\n".join(lines)
+
+
+def counted(number: int, unit: str) -> str:
+    """`1 file`, `1,000 files`."""
+    return f"{number:,} {unit}" if number == 1 else f"{number:,} {unit}s"
 
 
 def _as_seen_from_here(url: str) -> str:
@@ -197,8 +205,6 @@ def describe(loaded: LoadedManifest[Any]) -> str:
     lines = [", ".join(parts) + f" -> {_as_seen_from_here(loaded.url)}"]
     if isinstance(manifest, TokenizerManifest):
         lines += _describe_tokenizer(manifest)
-    if isinstance(manifest, MixtureManifest):
-        lines += _describe_mixture(manifest)
     lines += [_ledger_line(row) for row in manifest.ledger]
     lines += [f"  noted {count:,}: {what}" for what, count in _summed_up(manifest.notes).items()]
     return "\n".join(lines)
@@ -219,7 +225,7 @@ def _describe_tokenizer(manifest: TokenizerManifest) -> list[str]:
     return lines
 
 
-def _describe_mixture(manifest: MixtureManifest) -> list[str]:
+def _shares(manifest: MixtureManifest) -> list[str]:
     lines = []
     for stage in manifest.stages:
         pairs = zip(manifest.sources, stage.weights, strict=True)

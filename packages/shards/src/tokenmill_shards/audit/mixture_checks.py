@@ -1,4 +1,4 @@
-"""What `prep verify` checks of a mixture: that its sources are as it says, and that each comes to its share.
+"""What `prep verify` checks of a mixture: its sources, that it is what was asked for, and that each comes to its share.
 
 The datasets themselves are verified beside it.
 """
@@ -16,6 +16,7 @@ from tokenmill_core.manifest import MixtureManifest, MixtureSource, TokensManife
 from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.verify import Checked
+from tokenmill_shards.audit.request_checks import Dataset, request_problems
 from tokenmill_shards.mixing.amounts import rounded_down, rounded_up
 from tokenmill_shards.mixing.held_out import count_shards
 from tokenmill_shards.mixture import Mixture
@@ -29,16 +30,21 @@ SPEECH = ("tokenizer_sha256", "dtype", "vocab_size", "end_of_document_id", "begi
 
 
 def check_mixture(loaded: LoadedManifest[MixtureManifest], checked: Checked) -> Iterator[str]:
-    """Each problem of the sources against their datasets, and of the samples drawn against the weights."""
-    manifest = loaded.manifest
+    """Each problem of the sources against their datasets, of all against its config, of samples against weights."""
+    manifest, datasets = loaded.manifest, list[Dataset]()
     with ProgressBar(f"checking sources of {manifest.name}", sum(len(s.shard_tokens) for s in manifest.sources)) as bar:
         for source in manifest.sources:
-            yield from _source_problems(loaded, source, checked)
+            yield from _source_problems(loaded, source, datasets, checked)
             bar.advance(len(source.shard_tokens))
+    if len(datasets) == len(manifest.sources):  # else what is missing is named already
+        yield from request_problems(loaded, datasets, checked)
     yield from _share_problems(loaded, checked)
 
 
-def _source_problems(loaded: LoadedManifest[MixtureManifest], source: MixtureSource, checked: Checked) -> Iterator[str]:
+def _source_problems(
+    loaded: LoadedManifest[MixtureManifest], source: MixtureSource, datasets: list[Dataset], checked: Checked
+) -> Iterator[str]:
+    """The problems of one source; what is known of its dataset is added to `datasets`."""
     try:
         dataset: LoadedManifest[Any] = load_input(loaded, source.input)
     except TokenmillError:
@@ -47,6 +53,7 @@ def _source_problems(loaded: LoadedManifest[MixtureManifest], source: MixtureSou
     if not isinstance(tokens, TokensManifest):
         yield f"{loaded.url}: source {source.name!r} is a {tokens.kind} dataset, but a tokens dataset is needed"
         return
+    datasets.append(Dataset(dataset.folder, tokens.counts, tokens.padded_vocab_size))
     pairs = {name: (getattr(loaded.manifest, name), getattr(tokens, name)) for name in SPEECH}
     pairs["documents"] = (source.documents, tokens.counts.documents)
     pairs["loss_mask"] = (source.loss_mask, tokens.loss_mask)
@@ -110,10 +117,11 @@ def _share_problems(loaded: LoadedManifest[MixtureManifest], checked: Checked) -
                 f"{loaded.url}: stages.{number} ({stage.name!r}): a source is {deviation:.3f} samples off its weight, "
                 f"but must be within {bound:.3f}; install Tokenmill again and report this"
             )
-    boundaries = len(loaded.manifest.stages) - 1
+    number = len(loaded.manifest.stages) - 1
+    boundaries = f"{number} stage {'boundary' if number == 1 else 'boundaries'}"
     checked.notes.append(
-        f"{loaded.url}: over {drawn:,} samples and {boundaries} stage {'boundary' if boundaries == 1 else 'boundaries'} "
-        f"each source is within {rounded_down(Fraction(worst))} samples of its share (bound {rounded_up(Fraction(most))})"
+        f"{loaded.url}: over {drawn:,} samples and {boundaries} each source is within "
+        f"{rounded_down(Fraction(worst))} samples of its share (bound {rounded_up(Fraction(most))})"
     )
 
 

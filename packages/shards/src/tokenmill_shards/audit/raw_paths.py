@@ -25,11 +25,11 @@ class RawPaths:
 
 
 def _is_there(url: str) -> bool:
-    """Whether a file lies at `url`. A server that does not say is no error: a path is only a help."""
+    """Whether a file lies at `url`. A server that does not say is no error, nor waited for: a path is only a help."""
     if "/../" in url:  # out of the host or bucket (`storage.from_relative`); a web server would take it for its top
         return False
     with suppress(TokenmillError, OSError):
-        return storage.exists(url)
+        return storage.exists(url, waits=())
     return False
 
 

@@ -1,7 +1,6 @@
 """`prep mix`."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tokenmill_core import storage
 from tokenmill_core.build import Built, build_stage
 from tokenmill_core.cli.options import gather_config, make_executor, nest, stage_options, summary, wide_console
 from tokenmill_core.errors import ConfigError
+from tokenmill_core.manifest import MixtureManifest
 from tokenmill_shards.mixing.amounts import parse_per_source, parse_tokens
 from tokenmill_shards.mixing.figures import (
     DEFAULT_SEQUENCE_LENGTH,
@@ -20,6 +20,7 @@ from tokenmill_shards.mixing.figures import (
     figures,
     fitting_length,
     run_length,
+    shortest_source,
 )
 from tokenmill_shards.mixing.mix import STAGE as MIX
 from tokenmill_shards.mixing.request import Method, MixConfig, Unit
@@ -84,7 +85,8 @@ def mix(sources: tuple[str, ...], sequence_length: int, plot: str | None, **opti
     with make_executor(execution) as executor:
         built = build_stage(stage, common["out"], executor, force=common["force"])
     manifest = built.loaded.manifest
-    drawn = figures(manifest, run_length(config, config.tokens, manifest), fitting_length(manifest, sequence_length))
+    length = fitting_length(manifest, sequence_length)
+    drawn = figures(manifest, run_length(config, config.tokens, manifest), length, config)
     if target is not None:
         from tokenmill_shards.mixing.plot import plot_shares
 
@@ -137,33 +139,38 @@ def _plot_target(path: str) -> Path:
 
 
 def _report(built: Built, drawn: Figures, wanted_length: int, *, as_json: bool) -> None:
-    notes = list(drawn.warnings)
-    if drawn.sequence_length < wanted_length:
-        notes.append(
-            f"figures are for sequence length {drawn.sequence_length}: the shortest source has no longer sample"
-        )
+    manifest: MixtureManifest = built.loaded.manifest
     if as_json:
-        manifest = built.loaded.manifest.model_dump(mode="json")
-        click.echo(json.dumps({"up_to_date": built.up_to_date, "figures": drawn.model_dump(mode="json"), **manifest}))
+        body = manifest.model_dump(mode="json")
+        click.echo(json.dumps({"up_to_date": built.up_to_date, "figures": drawn.model_dump(mode="json"), **body}))
         return
     click.echo(summary(built))
+    if drawn.sequence_length < wanted_length:
+        shortest = shortest_source(manifest)
+        click.echo(
+            f"warning: source {shortest.name!r} has {shortest.training_tokens:,} tokens to train on, a sample of "
+            f"{drawn.sequence_length:,} at most: training at {wanted_length} with this mixture is not possible; "
+            f"figures are for samples of {drawn.sequence_length}"
+        )
     console = wide_console()
     for stage in drawn.stages:
-        console.print(_table(stage, built.loaded.manifest.sources, several=len(drawn.stages) > 1))
+        console.print(_table(stage, manifest, several=len(drawn.stages) > 1))
     if len(drawn.stages) > 1:
-        console.print(_table(drawn.total, built.loaded.manifest.sources, several=False))
-    for note in notes:
-        click.echo(f"warning: {note}")
+        console.print(_table(drawn.total, manifest, several=False))
+    for warning in drawn.warnings:
+        click.echo(f"warning: {warning}")
 
 
-def _table(stage: StageFigures, sources: Sequence[Any], *, several: bool) -> Table:
+def _table(stage: StageFigures, manifest: MixtureManifest, *, several: bool) -> Table:
     title = f"{stage.name}: {stage.samples:,} samples, {stage.tokens:,} tokens from token {stage.first_token:,} on"
     table = Table("source", title=title, title_justify="left", title_style="")
     last = "epochs so far" if several else "worth in new tokens"
-    for name in ("documents", "training tokens", "share", "samples drawn", "tokens drawn", "epochs", last):
+    sizes = ("documents", *(("held out",) if manifest.validation_share else ()), "training tokens")
+    for name in (*sizes, "share", "samples drawn", "tokens drawn", "epochs", last):
         table.add_column(name, justify="right")
-    for row, source in zip(stage.sources, sources, strict=True):
-        numbers = (f"{source.documents:,}", f"{source.training_tokens:,}", f"{row.share:.2%}", f"{row.samples:,}")
+    for row, source in zip(stage.sources, manifest.sources, strict=True):
+        held_out = (f"{source.held_out_documents:,}",) if manifest.validation_share else ()
+        numbers = (f"{source.documents:,}", *held_out, f"{source.training_tokens:,}", f"{row.share:.2%}")
         end = f"{row.epochs_so_far:.2f}" if several else f"{row.effective_tokens:,}"
-        table.add_row(row.name, *numbers, f"{row.tokens:,}", f"{row.epochs:.2f}", end)
+        table.add_row(row.name, *numbers, f"{row.samples:,}", f"{row.tokens:,}", f"{row.epochs:.2f}", end)
     return table

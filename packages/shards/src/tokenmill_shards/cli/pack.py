@@ -50,7 +50,8 @@ def pack(mixture: str, shard_size: str | None, **options: Any) -> None:
 
 
 def _table_of_amounts(rows: list[tuple[str, str]]) -> Table:
-    table = Table("packed", show_header=False)
+    table = Table(show_header=False)
+    table.add_column()
     table.add_column(justify="right")
     for row in rows:
         table.add_row(*row)

@@ -3,10 +3,10 @@
 import gzip
 import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as csv
 from numpy.typing import NDArray
 
@@ -53,10 +53,28 @@ def _read_bounds(path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64], list
             pa.BufferReader(content),
             read_options=csv.ReadOptions(autogenerate_column_names=True),
             convert_options=csv.ConvertOptions(
-                column_types={"f0": pa.int64(), "f1": pa.int64(), "f2": pa.string()}, strings_can_be_null=False
+                column_types=dict.fromkeys(("f0", "f1", "f2"), pa.string()), strings_can_be_null=False
             ),
         )
-        columns: list[Any] = [table.column(name).to_numpy() for name in ("f0", "f1")]
+        starts, ends = table.column("f0"), table.column("f1")
     except (EOFError, OSError, zlib.error, pa.ArrowInvalid, KeyError) as error:
         raise InputError(f"{path}: no gzipped rows of start,end[,id,…] in tokens: {error}; restore the file") from error
-    return columns[0], columns[1], table.column("f2").to_pylist() if table.num_columns > 2 else None
+    ids = table.column("f2").to_pylist() if table.num_columns > 2 else None
+    return _numbers(path, "start", starts), _numbers(path, "end", ends), ids
+
+
+def _numbers(path: Path, field: str, texts: pa.ChunkedArray) -> NDArray[np.int64]:
+    """A column of numbers of tokens.
+
+    Raises:
+        InputError: naming the first row that has none there.
+    """
+    texts = pc.ascii_trim_whitespace(texts)
+    row = pc.index(pc.match_substring_regex(texts, "^[0-9]{1,18}$"), False).as_py()
+    if row >= 0:
+        raise InputError(
+            f"{path}: row {row + 1}: its {field} is {texts[row].as_py()!r}, but must be a number of tokens; restore "
+            "the file, or remove it to split at end-of-document tokens"
+        )
+    numbers: NDArray[np.int64] = texts.cast(pa.int64()).to_numpy()
+    return numbers

@@ -43,8 +43,9 @@ def _without_validation(mixture: Mixture) -> Iterator[str]:
         weighted = any(stage.weights[number] for stage in mixture.manifest.stages)
         if share and weighted and not source.held_out_documents:
             yield (
-                f"source {source.name!r}: a validation share of {share:g} holds out 0 of its {source.documents:,} "
-                f"documents, so it has no validation set of its own; that takes about {math.ceil(1 / share):,}"
+                f"source {source.name!r}: a validation share of {share:g} holds out none of its "
+                f"documents ({source.documents:,}), so it has no validation set of its own; that takes about "
+                f"{math.ceil(1 / share):,}"
             )
 
 
@@ -54,23 +55,23 @@ def _missed_epochs(mixture: Mixture, number: int, stage: StageFigures, rules: Sh
     rows = zip(stage.sources, mixture.manifest.stages[number].weights, mixture.num_windows.tolist(), strict=True)
     for place, (own, weight, windows) in enumerate(rows):
         if weight and (missed := _missed(own, windows, rules)):
-            epochs, bound = missed
+            epochs, bound, words = missed
             unfilled = mixture.manifest.sources[place].training_tokens - windows * mixture.sequence_length - 1
-            reason = f": its last {unfilled:,} tokens fill no window" if unfilled else ""
+            reason = f": its last {unfilled:,} tokens fill no window" if unfilled and epochs > bound else ""
             yield (
                 f"source {own.name!r}{where}: {epochs:.2f} epochs in samples of {mixture.sequence_length}, "
-                f"{bound}{reason}"
+                f"{words} {float(bound):g}{reason}"
             )
 
 
-def _missed(own: SourceFigures, windows: int, rules: ShareRules) -> tuple[float, str] | None:
-    """(epochs, the bound that they miss) of a source in a stage."""
+def _missed(own: SourceFigures, windows: int, rules: ShareRules) -> tuple[float, Fraction, str] | None:
+    """(epochs, the bound that they miss, what they are to it) of a source in a stage."""
     fixed, most = amount_for(own.name, rules.epochs), amount_for(own.name, rules.max_epochs)
     if fixed is not None and _shows_other(own.samples, windows, fixed):
-        return own.epochs, f"not its fixed {float(fixed):g}"
+        return own.epochs, fixed, "not its fixed"
     so_far = round(own.epochs_so_far * windows)
     if most is not None and own.epochs_so_far > most and _shows_other(so_far, windows, most):
-        return own.epochs_so_far, f"above its max_epochs {float(most):g}"
+        return own.epochs_so_far, most, "above its max_epochs"
     return None
 
 

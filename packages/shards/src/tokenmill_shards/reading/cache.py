@@ -10,7 +10,6 @@ so a killed download leaves nothing but a `.part`, which the next one who wants 
 
 import fcntl
 import hashlib
-import logging
 import os
 import re
 import time
@@ -23,20 +22,16 @@ from typing import NamedTuple, Self
 from tokenmill_core import storage
 from tokenmill_core.errors import ConfigError, TokenmillError, VerificationError
 from tokenmill_core.manifest import FileEntry
-from tokenmill_core.remote import RemoteError
+from tokenmill_core.remote import WAITS, RemoteError, tried
 from tokenmill_core.sizes import parse_bytes
 
 DEFAULT_SIZE = "64GB"
 FOLDER_VARIABLE = "TOKENMILL_CACHE"
 DEFAULT_FOLDER = Path("~/.cache/tokenmill/shards")
-WAITS = (0.5, 1, 2, 4, 8, 16, 32)
-"""Seconds between one try and the next: a server that restarts within a minute stops no training run."""
 GRACE_SECONDS = 0.5
 """A file used so recently stays: somebody may be about to map it. A map outlives the file's name."""
 POLL_SECONDS = 0.05
 _OURS = re.compile(r"[0-9a-f]{64}(\.part)?")
-
-_LOG = logging.getLogger("tokenmill")
 
 
 class FileCache:
@@ -98,20 +93,12 @@ class FileCache:
     def _fetch(self, url: str, entry: FileEntry, file: int) -> None:
         """Fill `file`, trying again while that may help."""
         self._make_room(file, entry.bytes)
-        for wait in (*self._waits, None):
-            try:
-                self._receive(url, entry, file)
-                break
-            except (RemoteError, VerificationError) as error:
-                if wait is None:
-                    raise
-                _LOG.warning("%s [next try in %g seconds]", error, wait)
-            time.sleep(wait)
+        tried(lambda: self._receive(url, entry, file), self._waits, (RemoteError, VerificationError))
 
     def _receive(self, url: str, entry: FileEntry, file: int) -> None:
         """Write what the server sends into `file` and on to the disk; refused if it is not what `entry` says."""
         digest, have = hashlib.sha256(), 0
-        for chunk in storage.read_chunks(url):
+        for chunk in storage.read_chunks(url, waits=()):
             if have + len(chunk) > entry.bytes:
                 raise _differs(url, entry, f"more than {entry.bytes:,} bytes")
             digest.update(chunk)

@@ -61,7 +61,7 @@ def find_source(arguments: Sequence[str]) -> RawGroup:
     if not storage.exists(urls[0]):
         names = sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in fs.ls(inner, detail=False))
         raise InputError(f"{path}: no {TOKENIZER_NAME} in this folder; name the file to import: {', '.join(names[:8])}")
-    files = [RawFile(url, url.rsplit("/", 1)[-1], storage.size(url)) for url in urls if storage.exists(url)]
+    files = [RawFile(url, url.rsplit("/", 1)[-1], storage.size(url) or 0) for url in urls if storage.exists(url)]
     name = storage.storable(inner.rstrip("/").rsplit("/", 1)[-1]) or "root"
     return hash_group(RawGroup(name, path, tuple(sorted(files, key=lambda file: file.name))))
 
