@@ -15,7 +15,7 @@ from tokenmill_shards.writing.tokenize import TokenizeConfig
 from tokenmill_tokenizer.importing.stage import ImportTokenizerConfig
 from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.presets import PRESETS
+from tokenmill_trainer.model.presets import PRESETS
 
 STAGES = {
     "prep clean": CleanConfig,

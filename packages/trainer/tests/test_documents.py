@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from tokenmill_trainer import RunConfig, initialize
-from tokenmill_trainer.attention import document_mask
 from tokenmill_trainer.data import GlobalBatches
-from tokenmill_trainer.init import initialize_weights
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
 from tokenmill_trainer.model import Decoder, ModelConfig
+from tokenmill_trainer.model.init import initialize_weights
+from tokenmill_trainer.model.masks import attention_mask, document_of
+from tokenmill_trainer.model.rotary import RotaryTable
 from tokenmill_trainer.report import StepReport
-from tokenmill_trainer.rotary import RotaryTable
 
 MakeConfig = Callable[..., RunConfig]
 LENGTH = 32
@@ -72,7 +72,8 @@ def test_rows_have_documents_of_their_own(model: Decoder) -> None:
 
 def test_no_token_attends_to_another_document_or_to_what_follows() -> None:
     positions = torch.cat([positions_of(2, 3), positions_of(5)])
-    mask = document_mask(positions)
+    mask = attention_mask(5, positions.device, document_BL=document_of(positions))
+    assert mask is not None
     assert mask.shape == (2, 1, 5, 5)
     for row, document in enumerate(([0, 0, 1, 1, 1], [0] * 5)):
         expected = [[j <= i and document[i] == document[j] for j in range(5)] for i in range(5)]

@@ -1,5 +1,7 @@
+import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +10,20 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import CheckpointManifest, StageRef
 from tokenmill_core.manifest_io import publish
-from tokenmill_trainer import export
-from tokenmill_trainer.init import initialize_weights
+from tokenmill_trainer.hf import export
+from tokenmill_trainer.hf.layout import Layout
 from tokenmill_trainer.model import Decoder, ModelConfig
+from tokenmill_trainer.model.init import initialize_weights
 from tokenmill_trainer.trained_model import TrainedModel
+
+GPT2 = {"norm": "layernorm", "activation": "gelu", "attention_bias": "all", "mlp_bias": True}
+GEMMA2 = {
+    "global_every": 2,
+    "norm_placement": "sandwich",
+    "norm_offset": True,
+    "activation": "geglu",
+    "embedding_scale": 32**0.5,
+}
 
 
 @pytest.fixture
@@ -53,15 +65,39 @@ def test_a_tied_model_is_exported_with_its_end_of_document(trained: TrainedModel
     }
 
 
+@pytest.mark.parametrize(
+    ("settings", "architecture"),
+    [
+        ({"position": "learned", "max_positions": 64, **GPT2}, "GPT2LMHeadModel"),
+        ({"attention_soft_cap": 5.0, "logit_soft_cap": 3.0, "sliding_window": 8, **GEMMA2}, "Gemma2ForCausalLM"),
+    ],
+)
+def test_a_model_is_exported_as_what_it_is(
+    trained: TrainedModel, tmp_path: Path, settings: dict[str, Any], architecture: str
+) -> None:
+    shape = {"vocab_size": 257, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "tied_embeddings": True}
+    model = Decoder(ModelConfig.model_validate({**shape, **settings})).requires_grad_(False)
+    initialize_weights(model, 0)
+    loaded = export.export(dataclasses.replace(trained, model=model), tmp_path / "model")
+    assert loaded.manifest.architecture == architecture
+
+
+def test_what_transformers_does_not_have_publishes_nothing(trained: TrainedModel, tmp_path: Path) -> None:
+    model = Decoder(ModelConfig(vocab_size=257, hidden_size=32, num_layers=1, num_heads=4, activation="relu2"))
+    with pytest.raises(ConfigError, match=r"lacks model\.activation = relu2"):
+        export.export(dataclasses.replace(trained, model=model), tmp_path / "model")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint"]
+
+
 def test_other_logits_publish_nothing(trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write = export.write_layout
 
-    def write_another_model(folder: Path, model: Decoder, *rest: object, **options: object) -> None:
+    def write_another_model(folder: Path, model: Decoder, *rest: object, **options: object) -> Layout:
         other = Decoder(model.config)
         other.load_state_dict(model.state_dict())
         with torch.no_grad():
             other.norm.weight[0] += 0.5
-        write(folder, other, *rest, **options)  # type: ignore[arg-type]
+        return write(folder, other, *rest, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(export, "write_layout", write_another_model)
     with pytest.raises(VerificationError, match=r"logits differ from those of transformers by .* nothing is published"):

@@ -36,7 +36,8 @@ def two_ranks(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
     folder = tmp_path_factory.mktemp("two-ranks")
     here = Path(__file__).parent
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(here), "PYTHONWARNINGS": "error"}
+    paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "error"}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*launcher, str(here / "parity_worker.py"), config.model_dump_json(), str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)

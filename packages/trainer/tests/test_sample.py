@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from tokenmill_trainer.init import initialize_weights
 from tokenmill_trainer.model import Decoder, ModelConfig
+from tokenmill_trainer.model.init import initialize_weights
 from tokenmill_trainer.sample import SampleConfig, choose, generate_ids
 
 

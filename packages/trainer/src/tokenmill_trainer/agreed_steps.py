@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tokenmill_core.errors import InputError, TokenmillError
+from tokenmill_trainer.batch_plan import BatchPlan
 from tokenmill_trainer.data import RankSamples
 from tokenmill_trainer.loss import IGNORED
 from tokenmill_trainer.world import World
@@ -21,10 +22,8 @@ class AgreedStep(NamedTuple):
     """Counted tokens of the whole global batch."""
 
 
-def agreed_steps(
-    world: World, steps: Iterator[RankSamples], num_steps: int, global_batch_size: int
-) -> Iterator[AgreedStep]:
-    """`num_steps` of `steps`. Collective.
+def agreed_steps(world: World, steps: Iterator[RankSamples], num_steps: int, plan: BatchPlan) -> Iterator[AgreedStep]:
+    """`num_steps` of `steps`, of the global batch sizes of `plan`. Collective.
 
     Errors: whatever reading the data raises on a rank, and `InputError` where a rank has fewer steps or other than its
     share of a global batch: on every rank.
@@ -32,12 +31,8 @@ def agreed_steps(
     for number in range(num_steps):
         samples, problem = _next(steps, number, num_steps)
         counted = 0 if samples is None else int((samples.labels != IGNORED).sum())
-        if samples is not None and len(samples.inputs) * world.size != global_batch_size:
-            problem = InputError(
-                f"rank {world.rank} got {len(samples.inputs)} samples of the step that begins with sample "
-                f"{samples.first_sample}, but its share of training.global_batch_size {global_batch_size} on "
-                f"{world.size} ranks is {global_batch_size // world.size}: make the source give that many"
-            )
+        if samples is not None:
+            problem = _wrong_share(samples, plan.size_at(samples.first_sample), world)
         total, failed = world.sum([counted, problem is not None])
         if failed:
             world.on_each(lambda problem=problem: _raise(problem))  # type: ignore[misc]
@@ -57,6 +52,17 @@ def _next(
             f"the data ended after {done} of the {wanted} steps that are left; lower training.steps"
         )
     return samples, None
+
+
+def _wrong_share(samples: RankSamples, global_batch_size: int, world: World) -> InputError | None:
+    have = len(samples.inputs)
+    if have * world.size == global_batch_size:
+        return None
+    return InputError(
+        f"rank {world.rank} got {have} samples of the step that begins with sample {samples.first_sample}, but its "
+        f"share of a global batch of {global_batch_size} on {world.size} ranks is {global_batch_size // world.size}: "
+        "make the source give that many"
+    )
 
 
 def _raise(problem: Exception | None) -> None:

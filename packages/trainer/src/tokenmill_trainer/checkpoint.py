@@ -38,6 +38,8 @@ from tokenmill_trainer.report import Progress
 
 STAGE = StageRef(name="pretrain run", version=1)
 FLATTENED = StateDictOptions(flatten_optimizer_state_dict=True)
+OPTIONAL_SECTIONS = {"ema", "loss_scale"}
+"""What a run may begin to keep after its first checkpoint: where it is missing it starts afresh."""
 
 
 class CheckpointError(TokenmillError, OSError):
@@ -81,10 +83,17 @@ def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
     """
     path = storage.local_path(loaded.folder)
     state = tensors(engine)
+    held = _sections(path)
+    for section in OPTIONAL_SECTIONS & state.keys() - held:
+        state.pop(section)
     read_tensors(path, state)
     optimizer_state = get_optimizer_state_dict(engine.model, engine.optimizer, options=FLATTENED)
     optimizer_state.update(state["optimizer"])
     set_optimizer_state_dict(engine.model, engine.optimizer, optimizer_state, options=FLATTENED)
+    if engine.loss_scale is not None and "loss_scale" in held:
+        engine.loss_scale.restore(state["loss_scale"]["state"])
+    if engine.average is not None and "ema" not in held:
+        engine.average.restart()
     if loaded.manifest.world_size == engine.world.size:
         _set_random_state(path / _random_state_name(engine.world.rank), engine.world.device)
     manifest = loaded.manifest
@@ -92,18 +101,23 @@ def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
 
 
 def tensors(engine: Engine) -> dict[str, dict[str, Any]]:
-    """Weights and moments by parameter name, as they lie on this rank. Settings of the optimizer are not state."""
+    """Weights, moments and average by name, as they lie on this rank. Settings of the optimizer are not state."""
     optimizer = get_optimizer_state_dict(engine.model, engine.optimizer, options=FLATTENED)
-    return {
+    sections: dict[str, dict[str, Any]] = {
         "model": get_model_state_dict(engine.model),
         "optimizer": {name: value for name, value in optimizer.items() if isinstance(value, Tensor)},
     }
+    if engine.average is not None:
+        sections["ema"] = dict(engine.average.tensors)
+    if engine.loss_scale is not None:
+        sections["loss_scale"] = {"state": engine.loss_scale.state()}
+    return sections
 
 
 def read_tensors(path: Path, state: dict[str, dict[str, Any]]) -> None:
     """Fill the tensors of `state` from the checkpoint at `path`, whose files must have been verified.
 
-    The sections of `state` ("model", "optimizer") must hold exactly what the checkpoint holds under those names.
+    The sections of `state` ("model", "optimizer", "ema") must hold exactly what the checkpoint holds under those names.
     """
     reader = FileSystemReader(path)
     held = {name for name in reader.read_metadata().state_dict_metadata if name.split(".", 1)[0] in state}
@@ -115,6 +129,10 @@ def read_tensors(path: Path, state: dict[str, dict[str, Any]]) -> None:
             f"({len(missing)} and {len(extra)} in all); use the settings the checkpoint was made with"
         )
     load_sharded(state, storage_reader=reader)
+
+
+def _sections(path: Path) -> set[str]:
+    return {name.split(".", 1)[0] for name in FileSystemReader(path).read_metadata().state_dict_metadata}
 
 
 def _make_empty(folder: Path) -> None:

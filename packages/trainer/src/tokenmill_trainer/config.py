@@ -1,13 +1,17 @@
 """All settings of a run. Each section stands beside its owner; this is the whole."""
 
+from itertools import pairwise
 from typing import Any
 
 from pydantic import ConfigDict, Field, model_validator
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import Frozen, MixtureManifest, PackedManifest
+from tokenmill_trainer.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.checkpoint_store import CheckpointConfig
 from tokenmill_trainer.data import DataConfig
+from tokenmill_trainer.ema import EmaConfig
+from tokenmill_trainer.loss import LossConfig
 from tokenmill_trainer.metrics import LoggingConfig
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
@@ -23,7 +27,9 @@ class TrainingConfig(Frozen):
     steps: int = Field(default=1000, gt=0)
     """Optimizer steps of the whole run; the schedule ends with them."""
     global_batch_size: int = Field(default=32, gt=0)
-    """Samples a step, over all ranks."""
+    """Samples a step, over all ranks; with a ramp, once it is over."""
+    batch_ramp: tuple[tuple[RampTokens, RampSize], ...] = ()
+    """Smaller steps at first, such as [[0, 64], ["1B", 128]]: from so many consumed tokens on so many samples."""
     micro_batch_size: int = Field(default=8, gt=0)
     """Samples a rank works on at once; what is left of its share is accumulated."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
@@ -37,6 +43,20 @@ class TrainingConfig(Frozen):
     compile: bool = False
     """Whether torch.compile works on each block; the first step then takes longer."""
 
+    @model_validator(mode="after")
+    def _ramp_rises(self) -> "TrainingConfig":
+        if not self.batch_ramp:
+            return self
+        tokens = [tokens for tokens, _ in self.batch_ramp]
+        if tokens[0] != 0 or any(later <= earlier for earlier, later in pairwise(tokens)):
+            raise ValueError(f"batch_ramp: its tokens are {tokens}; they must begin with 0 and rise")
+        if self.batch_ramp[-1][1] != self.global_batch_size:
+            raise ValueError(
+                f"global_batch_size: {self.global_batch_size} is not what batch_ramp ends with; set it to "
+                f"{self.batch_ramp[-1][1]}"
+            )
+        return self
+
 
 class RunConfig(Frozen):
     """Settings of `pretrain run`, as they stand in its TOML file."""
@@ -45,6 +65,8 @@ class RunConfig(Frozen):
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+    loss: LossConfig = LossConfig()
+    ema: EmaConfig = EmaConfig()
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
@@ -52,28 +74,52 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "RunConfig":
-        batch, micro = self.training.global_batch_size, self.training.micro_batch_size
-        if batch % micro:
-            raise ValueError(
-                f"training.global_batch_size: {batch} is not a multiple of training.micro_batch_size {micro}; "
-                f"set it to {_next_multiple(batch, micro)}"
-            )
+        for size in self.batch_sizes:
+            if size % self.training.micro_batch_size:
+                raise ValueError(_not_a_multiple(self, size, 1))
         if self.schedule.warmup_steps > self.training.steps:
             raise ValueError(
                 f"schedule.warmup_steps: {self.schedule.warmup_steps} is more than training.steps "
                 f"{self.training.steps}; the peak rate would never be reached: lower it"
             )
+        warmup = self.schedule.warmup_tokens or 0
+        total = self.batch_plan.after(0, self.training.steps) * self.data.sequence_length
+        if warmup > total:
+            raise ValueError(
+                f"schedule.warmup_tokens: {warmup} is more than the run's {total} tokens; the peak rate would never be "
+                "reached: lower it"
+            )
         return self
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The samples a step that occur in the run, in order."""
+        return self.batch_plan.sizes
+
+    @property
+    def batch_plan(self) -> BatchPlan:
+        """Samples of each step, from samples consumed before it."""
+        ramp = self.training.batch_ramp
+        if not ramp:
+            return BatchPlan.constant(self.training.global_batch_size)
+        return BatchPlan.ramp(ramp, self.data.sequence_length)
 
 
 def check_world_size(config: RunConfig, world_size: int) -> None:
     """Every rank gets the same whole number of micro-batches, or `ConfigError`."""
-    batch, micro = config.training.global_batch_size, config.training.micro_batch_size
-    if batch % (micro * world_size):
-        raise ConfigError(
-            f"training.global_batch_size: {batch} is not a multiple of training.micro_batch_size {micro} × "
-            f"{world_size} ranks; set it to {_next_multiple(batch, micro * world_size)} or lower the micro-batch"
-        )
+    for size in config.batch_sizes:
+        if size % (config.training.micro_batch_size * world_size):
+            raise ConfigError(_not_a_multiple(config, size, world_size))
+
+
+def _not_a_multiple(config: RunConfig, size: int, world_size: int) -> str:
+    micro = config.training.micro_batch_size
+    setting = "batch_ramp" if config.training.batch_ramp else "global_batch_size"
+    ranks, remedy = (f" × {world_size} ranks", " or lower the micro-batch") if world_size > 1 else ("", "")
+    return (
+        f"training.{setting}: {size} is not a multiple of training.micro_batch_size {micro}{ranks}; "
+        f"set it to {_next_multiple(size, micro * world_size)}{remedy}"
+    )
 
 
 def fitted(config: RunConfig, data: MixtureManifest | PackedManifest) -> RunConfig:

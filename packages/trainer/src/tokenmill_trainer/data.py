@@ -7,7 +7,7 @@ neither ranks, micro-batches nor prefetching threads change it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +24,7 @@ from tokenmill_core.manifest import Frozen
 from tokenmill_shards.reading.cache import DEFAULT_SIZE
 from tokenmill_shards.reading.samples import Samples
 from tokenmill_shards.reading.store import Verify
+from tokenmill_trainer.batch_plan import BatchPlan
 from tokenmill_trainer.loss import IGNORED
 
 
@@ -91,7 +92,8 @@ class GlobalBatches:
     """The steps of a run as seen from one rank; iterate from any number of consumed samples."""
 
     reader: SampleSource
-    global_batch_size: int
+    global_batch_size: int | BatchPlan
+    """Samples a step: always as many, or as a plan has it."""
     rank: int = 0
     world_size: int = 1
     num_workers: int = 0
@@ -100,9 +102,15 @@ class GlobalBatches:
     vocab_size: int | None = None
     """Ids that there are; none: not checked."""
 
+    @property
+    def plan(self) -> BatchPlan:
+        """`global_batch_size` as a plan."""
+        size = self.global_batch_size
+        return size if isinstance(size, BatchPlan) else BatchPlan.constant(size)
+
     def read(self, first_sample: int) -> RankSamples:
         """This rank's part of the global batch that begins at `first_sample`."""
-        share = self.global_batch_size // self.world_size
+        share = self.plan.size_at(first_sample) // self.world_size
         begin = first_sample + self.rank * share
         samples = self.reader.samples(np.arange(begin, begin + share, dtype=np.int64))
         self._refuse_unknown(samples.tokens, begin)
@@ -125,7 +133,7 @@ class GlobalBatches:
 
     def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
         """`num_steps` global batches from sample `consumed_samples` on."""
-        starts = range(consumed_samples, consumed_samples + num_steps * self.global_batch_size, self.global_batch_size)
+        starts = self.plan.steps_from(consumed_samples, num_steps)
         if self.num_workers == 0:
             yield from map(self.read, starts)
         else:
@@ -137,7 +145,7 @@ def _pinned(tensor: Tensor) -> Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
 
-def _read_ahead(read: Callable[[int], RankSamples], starts: range, num_workers: int) -> Iterator[RankSamples]:
+def _read_ahead(read: Callable[[int], RankSamples], starts: Iterable[int], num_workers: int) -> Iterator[RankSamples]:
     pool = ThreadPoolExecutor(num_workers, thread_name_prefix="tokenmill-data")
     waiting: deque[Future[RankSamples]] = deque()
     try:

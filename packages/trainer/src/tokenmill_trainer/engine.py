@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tokenmill_core.errors import ConfigError, TokenmillError
@@ -29,11 +30,14 @@ from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.agreed_steps import AgreedStep, agreed_steps
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted
 from tokenmill_trainer.data import GlobalBatches, RankSamples
-from tokenmill_trainer.loss import token_loss_sum
+from tokenmill_trainer.ema import WeightAverage
+from tokenmill_trainer.loss import training_loss_sums
+from tokenmill_trainer.loss_scale import LossScale
 from tokenmill_trainer.model import Decoder
+from tokenmill_trainer.model.balance import forget_loads, update_biases
 from tokenmill_trainer.open_data import open_data, open_validation
 from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
-from tokenmill_trainer.parallel import build_model, global_gradient_norm, prepare_backward
+from tokenmill_trainer.parallel import build_model, global_gradient_norm, prepare_backward, scale_gradients
 from tokenmill_trainer.report import Progress, StepReport
 from tokenmill_trainer.world import World, start_world
 
@@ -76,6 +80,8 @@ class Engine:
         self.world = world
         self.model = model
         self.optimizer = build_optimizer(model, config.optimizer)
+        self.average = WeightAverage(model, config.ema.decay) if config.ema.decay is not None else None
+        self.loss_scale = LossScale() if config.training.precision == "fp16" else None
         self.progress = Progress()
         self.reader: MixtureReader | PackedReader | None = None
         self.validation_reader: MixtureReader | None = None
@@ -85,13 +91,24 @@ class Engine:
         self._resources = ExitStack()
         self._current: Batch | None = None
         self._loss = torch.zeros((), device=world.device)
+        self._penalty = torch.zeros((), device=world.device)
 
     def batches(self) -> Iterator[Batch]:
         """The micro-batches of all steps that are left."""
-        steps_left, batch_size = self.config.training.steps - self.progress.step, self.config.training.global_batch_size
-        steps = self._source.iterate(self.progress.consumed_samples, steps_left)
-        for step in agreed_steps(self.world, steps, steps_left, batch_size):
+        steps = self._source.iterate(self.progress.consumed_samples, self.steps_left)
+        for step in agreed_steps(self.world, steps, self.steps_left, self.config.batch_plan):
             yield from self._micro_batches(step)
+
+    @property
+    def steps_left(self) -> int:
+        """Steps still to come."""
+        return self.config.training.steps - self.progress.step
+
+    @property
+    def samples_left(self) -> int:
+        """Samples still to come, over all ranks."""
+        consumed = self.progress.consumed_samples
+        return self.config.batch_plan.after(consumed, self.steps_left) - consumed
 
     def _micro_batches(self, step: AgreedStep) -> Iterator[Batch]:
         samples, global_tokens = step
@@ -106,16 +123,25 @@ class Engine:
         return tensor.to(self.world.device, non_blocking=True)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """The micro-batch's share of the step's loss: summed cross-entropy / tokens of the global batch, a scalar."""
+        """The micro-batch's share of the step's loss, a scalar: sums over counted tokens / those of the global batch.
+
+        The routers' losses are means over all tokens, so theirs is weighted by the micro-batch's share of the samples.
+        """
         self._current = batch
-        loss_sum = token_loss_sum(self.model, batch.inputs, batch.labels, batch.positions)
-        return loss_sum / max(batch.global_tokens, 1)
+        sums = training_loss_sums(self.model, batch.inputs, batch.labels, batch.positions, self.config.loss)
+        loss, penalty = (part / max(batch.global_tokens, 1) for part in sums)
+        auxiliary = self.model.auxiliary_loss()
+        if auxiliary is not None:
+            auxiliary = auxiliary * (len(batch.inputs) / self.config.batch_plan.size_at(batch.first_sample))
+            loss, penalty = loss + auxiliary, penalty + auxiliary.detach()
+        self._penalty += penalty
+        return loss
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
         assert self._current is not None, "backward() follows engine(batch)"
         prepare_backward(self.model, self.config.training.zero_stage, self._current.is_last)
-        loss.backward()  # type: ignore[no-untyped-call]
+        (loss if self.loss_scale is None else loss * self.loss_scale.scale).backward()  # type: ignore[no-untyped-call]
         self._loss += loss.detach()
 
     def step(self) -> StepReport | None:
@@ -127,45 +153,87 @@ class Engine:
         assert batch is not None, "step() follows backward()"
         if not batch.is_last:
             return None
-        loss = self.world.sum([self._loss.item()])[0]
-        grad_norm = self._clip(batch, loss)
-        lr = self._update_weights()
+        norm = self._gradient_norm()
+        loss, penalty, num_spoilt = self.world.sum(
+            [(self._loss - self._penalty).item(), self._penalty.item(), float(not norm.isfinite())]
+        )
+        if num_spoilt and norm.isfinite():
+            norm = torch.full_like(norm, math.inf)  # replicas may differ, and the ranks decide alike
+        skipped = self._is_overflow(loss, norm)
+        lr = 0.0
+        if not skipped:
+            self._check_finite(batch, loss, norm.item())
+            lr = self._update_weights(norm)
+        self._forget_step()
         self.progress = self._advanced(batch)
-        self._current = None
-        return StepReport(self.progress, batch.first_sample, loss, grad_norm, lr, batch.global_tokens)
+        return StepReport(
+            self.progress, batch.first_sample, loss, norm.item(), lr, batch.global_tokens, penalty, skipped
+        )
 
-    def _clip(self, batch: Batch, loss: float) -> float:
+    def _gradient_norm(self) -> Tensor:
+        """The norm of the gradient, without the loss scale of fp16: one fp64 scalar, the same on all ranks."""
         norm = global_gradient_norm(self.model)
-        if not (math.isfinite(loss) and math.isfinite(norm.item())):
-            self._discard_gradients()
-            last = batch.first_sample + self.config.training.global_batch_size - 1
-            raise NonFiniteError(
-                f"step {self.progress.step + 1}: loss {loss}, gradient norm {norm.item()}, on samples "
-                f"{batch.first_sample} to {last}; the weights are still those of step {self.progress.step}: "
-                "look at these samples with `pretrain trace`, or lower optimizer.lr, and go on with --resume"
-            )
+        if self.loss_scale is None:
+            return norm
+        scale_gradients(self.model, 1 / self.loss_scale.scale)
+        return norm / self.loss_scale.scale
+
+    def _is_overflow(self, loss: float, norm: Tensor) -> bool:
+        """Whether the gradient did not fit into fp16, which a lower loss scale may cure: all ranks say the same."""
+        if self.loss_scale is None or not math.isfinite(loss):
+            return False
+        overflow = not math.isfinite(norm.item())
+        self.loss_scale.update(overflow)
+        return overflow and not self.loss_scale.exhausted
+
+    def _check_finite(self, batch: Batch, loss: float, norm: float) -> None:
+        if math.isfinite(loss) and math.isfinite(norm):
+            return
+        self._forget_step()
+        last = batch.first_sample + self.config.batch_plan.size_at(batch.first_sample) - 1
+        raise NonFiniteError(
+            f"step {self.progress.step + 1}: loss {loss}, gradient norm {norm}, on samples "
+            f"{batch.first_sample} to {last}; the weights are still those of step {self.progress.step}: "
+            "look at these samples with `pretrain trace`, or lower optimizer.lr, and go on with --resume"
+        )
+
+    def _update_weights(self, norm: Tensor) -> float:
         max_norm = self.config.training.max_grad_norm
         if max_norm > 0:
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), max_norm, norm)
-        return norm.item()
-
-    def _update_weights(self) -> float:
-        config = self.config
-        lr = learning_rate(self.progress.step + 1, config.training.steps, config.optimizer.lr, config.schedule)
+        lr = self._learning_rate()
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
-        self._discard_gradients()
+        update_biases(self.model.routers, dist.all_reduce)
+        if self.average is not None:
+            self.average.update()
         return lr
 
-    def _discard_gradients(self) -> None:
+    def _learning_rate(self) -> float:
+        """Of the step that is under way, from the samples consumed after it, in units of a full step.
+
+        While the batch does not change these are whole numbers of steps. The run is as long as what is consumed and
+        what is to come, so that a rate is right too where a run goes on with another batch size.
+        """
+        config, plan, consumed = self.config, self.config.batch_plan, self.progress.consumed_samples
+        tokens = config.schedule.warmup_tokens
+        warmup = plan.after(0, config.schedule.warmup_steps) if tokens is None else tokens / config.data.sequence_length
+        lengths = (plan.after(consumed, 1), plan.after(consumed, self.steps_left), warmup)
+        after, total, warmup = (length / plan.final_size for length in lengths)
+        return learning_rate(after, total, warmup, config.optimizer.lr, config.schedule)
+
+    def _forget_step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
+        forget_loads(self.model.routers)
         self._loss.zero_()
+        self._penalty.zero_()
+        self._current = None
 
     def _advanced(self, batch: Batch) -> Progress:
         before = self.progress
         return Progress(
             step=before.step + 1,
-            consumed_samples=before.consumed_samples + self.config.training.global_batch_size,
+            consumed_samples=self.config.batch_plan.after(before.consumed_samples, 1),
             consumed_tokens=before.consumed_tokens + batch.global_tokens,
         )
 
@@ -199,15 +267,13 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
         if source is None:
             mixture, reader = open_data(config, world)
             config = fitted(config, mixture.manifest)
-            batch_size, num_workers = config.training.global_batch_size, config.data.num_workers
-            on_gpu = world.device.type == "cuda"
             source = GlobalBatches(
                 reader,
-                batch_size,
+                config.batch_plan,
                 world.rank,
                 world.size,
-                num_workers,
-                pin_memory=on_gpu,
+                config.data.num_workers,
+                pin_memory=world.device.type == "cuda",
                 vocab_size=reader.manifest.vocab_size,
             )
         engine = Engine(config, world, _build_model(config, world), source)

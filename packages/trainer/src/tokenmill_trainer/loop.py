@@ -16,8 +16,8 @@ from tokenmill_trainer import checkpoint, checkpoint_store
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.console import RunConsole
 from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
-from tokenmill_trainer.flops import flops_per_token, peak_flops
 from tokenmill_trainer.metrics import StepMeter
+from tokenmill_trainer.model.flops import flops_per_token, peak_flops
 from tokenmill_trainer.open_data import check_enough
 from tokenmill_trainer.report import StepReport
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
@@ -89,9 +89,7 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
         switch = describe_switch(_mixture(engine).manifest, found.manifest)
         if switch:
             console.say(switch)
-    training, progress = engine.config.training, engine.progress
-    samples_left = (training.steps - progress.step) * training.global_batch_size
-    check_enough(_reader(engine), progress.consumed_samples, samples_left)
+    check_enough(_reader(engine), engine.progress.consumed_samples, engine.samples_left)
     if engine.config.validation.interval:
         for reason in _reasons_against_validation(engine):
             console.say(f"no validation: {reason}")

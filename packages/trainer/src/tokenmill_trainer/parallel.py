@@ -17,12 +17,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 
-from tokenmill_trainer.init import initialize_weights
 from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
+from tokenmill_trainer.model.init import initialize_weights
 from tokenmill_trainer.world import World
 
 ZeroStage = Literal[0, 1, 2, 3]
-Precision = Literal["fp32", "bf16"]
+Precision = Literal["fp32", "bf16", "fp16"]
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def build_model(
@@ -51,8 +52,7 @@ def shard(model: Decoder, mesh: DeviceMesh, zero_stage: ZeroStage, precision: Pr
 
     Inputs are not cast at block borders: the rotary tables travel there in fp32 and must arrive so.
     """
-    dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    policy = MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32, cast_forward_inputs=False)
     for module in (*model.layers, model):
         sharded = fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=zero_stage == 3)
         sharded.set_gradient_divide_factor(1.0)
@@ -84,3 +84,10 @@ def global_gradient_norm(model: Decoder) -> torch.Tensor:
     norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms))
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def scale_gradients(model: Decoder, factor: float) -> None:
+    """Multiply all gradients by `factor`."""
+    for parameter in model.parameters():
+        if parameter.grad is not None:
+            parameter.grad.mul_(factor)

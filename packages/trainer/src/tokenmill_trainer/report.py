@@ -29,3 +29,7 @@ class StepReport:
     """Rate the weights were updated with."""
     tokens: int
     """Counted tokens of the step."""
+    penalty: float = 0.0
+    """What was minimised besides the loss: z-loss, and the losses of routers."""
+    skipped: bool = False
+    """Whether the weights were left as they were, because the gradient did not fit into fp16."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Literal
 
+from tokenmill_core.config import validate_config
 from tokenmill_core.errors import ConfigError, VerificationError
 from tokenmill_core.manifest import CheckpointManifest, MixtureManifest, SourceUse
 from tokenmill_shards.open_samples import SamplesManifest
@@ -11,13 +12,13 @@ from tokenmill_trainer.config import RunConfig, recorded
 
 Change = Literal["schedule", "optimizer", "precision"]
 CHANGES: dict[Change, tuple[str, ...]] = {
-    "schedule": ("schedule.", "optimizer.lr", "training.steps"),
-    "optimizer": ("optimizer.betas", "optimizer.eps", "optimizer.weight_decay", "training.max_grad_norm"),
+    "schedule": ("schedule.", "optimizer.lr", "training.steps", "training.batch_ramp"),
+    "optimizer": ("optimizer.", "training.max_grad_norm", "loss.z_loss", "ema."),
     "precision": ("training.precision",),
 }
 """Settings that change the course of a run: refused, unless named by `--allow-change`."""
 
-FIXED = ("model.", "data.sequence_length", "data.documents", "training.seed")
+FIXED = ("model.", "data.sequence_length", "data.documents", "training.seed", "optimizer.kind")
 """Settings without which weights, order or start would not be those of the checkpoint. The mixture is known by its
 digest, not its path. What is named nowhere here, such as batch sizes and the ZeRO stage, may change freely: the order
 of the data goes on from the samples consumed."""
@@ -33,7 +34,9 @@ def check_resumable(
 
     A mixture that continues the one trained on may take its place, as long as nothing was drawn past where they part.
     """
-    before, now = _flat(checkpoint.config), _flat(recorded(config))
+    # Read again, so that a setting that is newer than the checkpoint has its default there.
+    recorded_before = recorded(validate_config(RunConfig, checkpoint.config, checkpoint.name))
+    before, now = _flat(recorded_before), _flat(recorded(config))
     before.pop("model.preset", None), now.pop("model.preset", None)
     problems = []
     for path in sorted(before.keys() | now.keys()):
@@ -100,10 +103,12 @@ def _mixture_problem(mixture: SamplesManifest | None, checkpoint: CheckpointMani
 
 
 def _problem(path: str, allowed: Collection[str]) -> str | None:
+    if path.startswith(FIXED):
+        return "set it back, or start a new run with another --out"
     for change, prefixes in CHANGES.items():
         if path.startswith(prefixes):
             return None if change in allowed else f"set it back, or say that you mean it: --allow-change {change}"
-    return "set it back, or start a new run with another --out" if path.startswith(FIXED) else None
+    return None
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

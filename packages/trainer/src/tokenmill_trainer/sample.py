@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Frozen
-from tokenmill_trainer.kv_cache import KeyValueCache
 from tokenmill_trainer.model import Decoder
+from tokenmill_trainer.model.kv_cache import KeyValueCache
 from tokenmill_trainer.trained_model import TrainedModel
 
 COLDEST = 1e-6

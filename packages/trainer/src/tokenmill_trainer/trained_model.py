@@ -35,22 +35,30 @@ class TrainedModel:
     sequence_length: int
     """Positions the model was trained on."""
     checkpoint: LoadedManifest[CheckpointManifest]
+    averaged: bool = False
+    """Whether these are the averaged weights (`ema.decay`) rather than the last."""
 
 
-def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
-    """The newest verified state of `run`; `say` is told of newer ones that are broken.
+def load_trained(run: RunFolder, say: Callable[[str], None], *, average: bool = False) -> TrainedModel:
+    """The newest verified state of `run`, or with `average` that of its averaged weights.
 
-    Errors: `InputError` where there is no run, checkpoint or tokenizer; `VerificationError` where none can be trusted.
+    `say` is told of newer ones that are broken. Errors: `InputError` where there is no run, checkpoint or tokenizer, or
+    no average was kept; `VerificationError` where none can be trusted.
     """
     config = run.read_config()
     if not run.tokenizer_file.exists():
         raise InputError(f"{run.tokenizer_file}: missing; copy it from the tokenizer of the run's mixture")
     settings = json.loads(run.tokenizer_config_file.read_bytes()) if run.tokenizer_config_file.exists() else {}
+    if average and config.ema.decay is None:
+        raise InputError(f"{run.path}: keeps no average of the weights; train with --set ema.decay=0.999")
     mixture = load_samples_manifest(str(run.mixture_file))
     found = require_verified(run.checkpoints, say)
     model = build_on_meta(ModelConfig.model_validate(found.manifest.config["model"])).to_empty(device="cpu")
     with start_world():
-        read_tensors(storage.local_path(found.folder), {"model": dict(model.state_dict())})
+        path = storage.local_path(found.folder)
+        read_tensors(path, {"model": dict(model.state_dict())})
+        if average:
+            read_tensors(path, {"ema": {name: value.detach() for name, value in model.named_parameters()}})
     return TrainedModel(
         model=model.eval().requires_grad_(False),
         tokenizer=Tokenizer.from_file(str(run.tokenizer_file)),
@@ -59,4 +67,5 @@ def load_trained(run: RunFolder, say: Callable[[str], None]) -> TrainedModel:
         end_of_document_id=mixture.manifest.end_of_document_id,
         sequence_length=config.data.sequence_length,
         checkpoint=found,
+        averaged=average,
     )

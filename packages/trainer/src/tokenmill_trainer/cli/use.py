@@ -43,19 +43,21 @@ def sample(run_path: Path, prompt: str, tokens: int, temperature: float, top_k: 
 @click.command()
 @run_argument
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the model.")
+@click.option("--ema", is_flag=True, help="The averaged weights (ema.decay) in place of the last.")
 @json_option
-def export(run_path: Path, out: Path, as_json: bool) -> None:
+def export(run_path: Path, out: Path, ema: bool, as_json: bool) -> None:
     """Write the model of RUN in the Hugging Face layout, checked against transformers.
 
     \b
     Examples:
       pretrain export runs/first --out models/first
+      pretrain export runs/first --out models/averaged --ema
     """
-    from tokenmill_trainer.export import export as export_model
+    from tokenmill_trainer.hf.export import export as export_model
     from tokenmill_trainer.run_folder import RunFolder
     from tokenmill_trainer.trained_model import load_trained
 
-    loaded = export_model(load_trained(RunFolder(run_path), tell), out)
+    loaded = export_model(load_trained(RunFolder(run_path), tell, average=ema), out)
     manifest = loaded.manifest
     if as_json:
         click.echo(json.dumps(manifest.model_dump(mode="json")))

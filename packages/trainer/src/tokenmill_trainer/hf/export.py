@@ -15,7 +15,7 @@ from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import Counts, FileEntry, ModelManifest, StageRef
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, is_manifest, load_manifest, publish, verify_files
 from tokenmill_trainer import __version__
-from tokenmill_trainer.hf_layout import ARCHITECTURE, write_layout
+from tokenmill_trainer.hf.writing import write_layout
 from tokenmill_trainer.model import Decoder, num_parameters
 from tokenmill_trainer.trained_model import TrainedModel
 
@@ -37,8 +37,8 @@ def mean(values: list[float]) -> float:
 def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
     """Write the model to folder `out`, complete and checked, or not at all. What is there already is left alone.
 
-    Errors: `ConfigError` where `transformers` is not installed; `InputError` where `out` holds something else;
-    `VerificationError` where `transformers` does not compute the same logits or ids.
+    Errors: `ConfigError` where `transformers` is not installed or has no architecture for the model; `InputError` where
+    `out` holds something else; `VerificationError` where `transformers` does not compute the same logits or ids.
     """
     transformers = import_transformers()
     out = out.resolve()
@@ -49,7 +49,7 @@ def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
     temporary.mkdir(parents=True)
     try:
         end_id = trained.end_of_document_id
-        write_layout(
+        layout = write_layout(
             temporary,
             trained.model,
             trained.tokenizer,
@@ -58,7 +58,7 @@ def export(trained: TrainedModel, out: Path) -> LoadedManifest[ModelManifest]:
             end_id=end_id,
         )
         difference = compare_with_transformers(transformers, temporary, trained)
-        publish(_manifest(trained, temporary, out, difference), str(temporary))
+        publish(_manifest(trained, temporary, out, layout.architecture, difference), str(temporary))
         if out.exists():
             out.rmdir()
         temporary.replace(out)
@@ -71,7 +71,9 @@ def _exported_before(trained: TrainedModel, out: Path) -> LoadedManifest[ModelMa
     """The model in `out`, if it is this one and whole."""
     if is_manifest(str(out)):
         loaded = load_manifest(str(out))
-        if loaded.manifest.inputs and loaded.manifest.inputs[0].digest == trained.checkpoint.manifest.digest:
+        inputs, config = loaded.manifest.inputs, loaded.manifest.config
+        is_averaged = config.get("weights") == "average"
+        if inputs and inputs[0].digest == trained.checkpoint.manifest.digest and is_averaged == trained.averaged:
             verify_files(loaded)
             return load_manifest(str(out), ModelManifest)
     raise InputError(f"{out}: holds something else already; name another --out, or remove it first")
@@ -118,7 +120,10 @@ def compare_with_transformers(transformers: Any, folder: Path, trained: TrainedM
 
 def _load_with_transformers(transformers: Any, folder: Path) -> tuple[Any, Any]:
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        # Its fused kernels leave soft caps out without a word; written out, attention is what the settings say.
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        )
         return transformers.AutoTokenizer.from_pretrained(folder), model
     except Exception as error:  # whatever a foreign library raises, the export is not what it should be
         raise VerificationError(
@@ -133,7 +138,7 @@ def logit_difference(ours: Decoder, theirs: Any, ids: Sequence[int]) -> float:
     return float((ours(tokens) - theirs(tokens).logits).abs().max())
 
 
-def _manifest(trained: TrainedModel, folder: Path, out: Path, difference: float) -> ModelManifest:
+def _manifest(trained: TrainedModel, folder: Path, out: Path, architecture: str, difference: float) -> ModelManifest:
     entries = []
     for path in sorted(folder.iterdir()):
         num_bytes, sha256 = storage.hash_file(str(path))
@@ -142,11 +147,12 @@ def _manifest(trained: TrainedModel, folder: Path, out: Path, difference: float)
         name=out.resolve().name,
         stage=StageRef(name="pretrain export", version=1),
         inputs=(input_ref(trained.checkpoint, str(out)),),
-        config={"dtype": "float32", "model": trained.model.config.model_dump(mode="json")},
+        config={"dtype": "float32", "model": trained.model.config.model_dump(mode="json")}
+        | ({"weights": "average"} if trained.averaged else {}),
         files=tuple(entries),
         counts=Counts(tokens=trained.checkpoint.manifest.consumed_tokens),
         tools={"tokenmill-trainer": __version__, "torch": torch.__version__},
-        architecture=ARCHITECTURE,
+        architecture=architecture,
         parameters=num_parameters(trained.model),
         max_logit_difference=difference,
     )

@@ -1,11 +1,16 @@
-"""Keys and values of the positions already read, so that generation costs one position a token."""
+"""What attention keeps of the positions already read, so that generation costs one position a token."""
 
 import torch
 from torch import Tensor
 
+from tokenmill_trainer.model.config import ModelConfig
+
 
 class KeyValueCache:
-    """Room for `capacity` positions of every layer, filled from the start."""
+    """Room for `capacity` positions of every layer, filled from the start.
+
+    A layer keeps two tensors (B, heads, position, size): keys and values, or what it makes them from.
+    """
 
     def __init__(self, num_layers: int, capacity: int) -> None:
         self.capacity = capacity
@@ -35,3 +40,17 @@ class KeyValueCache:
             )
         held[:, :, self.length : end] = new
         return held[:, :, :end]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory that the cache takes."""
+        return sum(held.nbytes for held in (*self._keys, *self._values) if held is not None)
+
+
+def cache_bytes_per_token(config: ModelConfig, bytes_per_number: int = 2) -> int:
+    """Bytes that one position takes in the cache, over all layers; 2 bytes a number are bf16."""
+    if config.mla is not None:
+        numbers = config.mla.kv_rank + config.mla.rope_head_dim
+    else:
+        numbers = 2 * config.kv_heads * config.head_size
+    return numbers * config.num_layers * bytes_per_number

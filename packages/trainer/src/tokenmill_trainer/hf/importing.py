@@ -1,0 +1,83 @@
+"""Models that `transformers` wrote, as ours: settings of `config.json`, weights of safetensors files alone.
+
+    config.json ─ read ─▶ ModelConfig ─┐
+    *.safetensors ─ rename ─▶ weights ─┴─ compare names and shapes ─▶ (ModelConfig, weights)
+
+Pickles (`pytorch_model.bin`) run code when they are read, so they never are.
+"""
+
+import json
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from tokenmill_core.errors import ConfigError, InputError
+from tokenmill_trainer.hf.architectures import layout_of, read_config
+from tokenmill_trainer.hf.layout import Settings, State
+from tokenmill_trainer.hf.writing import CONFIG_NAME, WEIGHTS_NAME
+from tokenmill_trainer.model import ModelConfig, build_on_meta
+
+INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
+LISTED = 4
+
+
+def load_hf(path: str | Path) -> tuple[ModelConfig, State]:
+    """The model in folder `path`: its settings, and its weights under our names, in the types they are stored in.
+
+    Errors: `InputError` where files are missing or broken; `ConfigError` where it is a model we do not have, or its
+    weights are not those its settings call for.
+    """
+    folder = Path(path)
+    settings = _read_json(folder / CONFIG_NAME)
+    if settings.get("quantization_config"):
+        raise ConfigError(f"{folder / CONFIG_NAME}: quantised weights cannot be imported; take the full ones")
+    layout = layout_of(settings)
+    config = read_config(layout, settings)
+    state = layout.read_state(config, _read_weights(folder))
+    _check(folder, config, state)
+    return config, state
+
+
+def _read_weights(folder: Path) -> State:
+    if (folder / INDEX_NAME).exists():
+        names = sorted(set(_read_json(folder / INDEX_NAME)["weight_map"].values()))
+    elif (folder / WEIGHTS_NAME).exists():
+        names = [WEIGHTS_NAME]
+    else:
+        raise InputError(f"{folder}: has no {WEIGHTS_NAME}; weights in other formats are not read: convert them first")
+    state: State = {}
+    for name in names:
+        if Path(name).name != name:
+            raise InputError(f"{folder / INDEX_NAME}: {name!r} is no file beside it")
+        try:
+            state |= load_file(folder / name)
+        except (OSError, SafetensorError) as error:
+            raise InputError(f"{folder / name}: cannot be read ({error}); download it again") from error
+    return state
+
+
+def _read_json(path: Path) -> Settings:
+    try:
+        return dict(json.loads(path.read_text("utf-8")))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path}: cannot be read ({error}); name a folder that transformers saved a model in"
+        ) from error
+
+
+def _check(folder: Path, config: ModelConfig, state: State) -> None:
+    """Every weight of the model is there in its shape, and no other."""
+    wanted = {name: value.shape for name, value in build_on_meta(config).state_dict().items()}
+    problems = {
+        "missing": sorted(wanted.keys() - state.keys()),
+        "not of this model": sorted(state.keys() - wanted.keys()),
+        "of another shape": sorted(name for name in wanted.keys() & state.keys() if wanted[name] != state[name].shape),
+    }
+    described = [f"{len(names)} {problem}: {_some(names)}" for problem, names in problems.items() if names]
+    if described:
+        raise ConfigError(f"{folder}: the weights do not fit {CONFIG_NAME}: {'; '.join(described)}")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:LISTED]) + (", …" if len(names) > LISTED else "")

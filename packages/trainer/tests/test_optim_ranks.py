@@ -1,0 +1,79 @@
+"""Muon and Adafactor at each ZeRO stage: two ranks compute what one process does, and one goes on where two stopped."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tokenmill_trainer import checkpoint, initialize
+from tokenmill_trainer.checkpoint_store import newest_verified
+from tokenmill_trainer.config import RunConfig
+from tokenmill_trainer.data import GlobalBatches
+
+TOLERANCE = 5e-5
+
+
+@pytest.fixture(scope="module", params=["muon", "adafactor"])
+def config(request: pytest.FixtureRequest) -> RunConfig:
+    model = {"hidden_size": 48, "intermediate_size": 97, "num_layers": 2, "num_heads": 6, "num_kv_heads": 2}
+    return RunConfig.model_validate(
+        {
+            "model": {**model, "vocab_size": 503},
+            "data": {"sequence_length": 32},
+            "optimizer": {"kind": request.param, "lr": 0.01},
+            "ema": {"decay": 0.9},
+            "loss": {"chunk_tokens": 40, "z_loss": 1e-4},
+            "training": {"steps": 6, "global_batch_size": 8, "micro_batch_size": 2, "max_grad_norm": 0.1},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def two_ranks(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, here = tmp_path_factory.mktemp("two-ranks"), Path(__file__).parent
+    paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "error"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*launcher, str(here / "parity_worker.py"), config.model_dump_json(), str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def run(config: RunConfig, source: GlobalBatches, start: Path | None = None) -> torch.Tensor:
+    """(loss, norm) of each step, on one process, from the start or the checkpoint in `start`."""
+    reports = []
+    with initialize(config, source) as engine:
+        if start is not None:
+            found = newest_verified(start, pytest.fail)
+            assert found is not None
+            checkpoint.restore(engine, found)
+        for batch in engine.batches():
+            engine.backward(engine(batch))
+            report = engine.step()
+            if report is not None:
+                reports.append([report.loss, report.grad_norm])
+    return torch.tensor(reports, dtype=torch.float64)
+
+
+def test_every_stage_computes_what_one_process_does(
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches
+) -> None:
+    expected = run(config, documents_apart)
+    for stage in range(4):
+        first, second = json.loads((two_ranks / f"stage-{stage}.json").read_text())
+        assert first == second, "the ranks disagree about the norm or the loss"
+        torch.testing.assert_close(torch.tensor(first, dtype=torch.float64), expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_one_process_goes_on_where_two_have_stopped(
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, stage: int
+) -> None:
+    unbroken = torch.tensor(json.loads((two_ranks / f"stage-{stage}.json").read_text())[0], dtype=torch.float64)
+    resumed = run(config, documents_apart, two_ranks / f"stage-{stage}")
+    torch.testing.assert_close(resumed, unbroken[3:], atol=TOLERANCE, rtol=0)
