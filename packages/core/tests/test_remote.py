@@ -152,8 +152,14 @@ READS: dict[str, tuple[Callable[[str], Any], Any]] = {
 """What is asked for, and what a good answer gives."""
 
 
+FAULTS = {str(status): says(status) for status in (503, 500, 408, 425, 429)} | {
+    "hang_up": hang_up,
+    "go_silent": go_silent,
+}
+
+
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.parametrize("fault", [*map(says, (503, 500, 408, 425, 429)), hang_up, go_silent])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_a_fault_that_passes_is_not_noticed(server: Server, read: str, fault: Answer) -> None:
     ask, wanted = READS[read]
     server.faults.extend([fault, fault])  # a size is asked for in two ways before it is given up

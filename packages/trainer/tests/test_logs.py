@@ -62,3 +62,14 @@ def test_smoothing_starts_at_the_first_value_and_keeps_a_constant() -> None:
     assert smoothed([3.0, 3.0, 3.0], span=20) == pytest.approx([3.0, 3.0, 3.0])
     assert smoothed([4.0, 0.0, 2.0], span=0.1) == [4.0, 0.0, 2.0]
     assert smoothed([4.0, 0.0], span=2) == pytest.approx([4.0, 4.0 * 0.5 / 1.5])
+
+
+def test_a_step_in_which_nothing_counts_has_no_loss(tmp_path, capsys):
+    report = StepReport(Progress(1, 8, 0), first_sample=0, loss=0.0, grad_norm=0.0, lr=1e-3, tokens=0)
+    metrics = StepMeter(1.0, None, 1).metrics(report)
+    assert metrics["loss"] is None
+    with RunConsole(1, 1, quiet=False) as console:
+        console.step(metrics)
+    assert "step 1/1  no token counts  norm 0.000" in capsys.readouterr().err
+    plot_loss([metrics, metrics | {"loss": 2.0, "consumed_tokens": 5}], tmp_path / "loss.png", "a title")
+    assert (tmp_path / "loss.png").stat().st_size > 1000

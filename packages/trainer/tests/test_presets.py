@@ -73,3 +73,10 @@ def test_flops_of_a_window_are_those_of_the_positions_in_it() -> None:
     assert full - local == pytest.approx(per_position * (length / 2 - attended))
     alternating = flops_per_token(preset("mistral-7b", global_every=2), length)
     assert alternating == pytest.approx((local + full) / 2)
+
+
+def test_a_setting_of_a_section_changes_that_one_alone():
+    preset = ModelConfig(preset="mixtral-8x7b")
+    changed = ModelConfig.model_validate({"preset": "mixtral-8x7b", "moe": {"aux_loss": 0.5}})
+    assert preset.moe is not None
+    assert changed.moe == preset.moe.model_copy(update={"aux_loss": 0.5})

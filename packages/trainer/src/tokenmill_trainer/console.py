@@ -66,7 +66,7 @@ class RunConsole:
 
 def _figures(metrics: dict[str, Any]) -> str:
     parts = [
-        f"loss {metrics['loss']:.4f}",
+        "no token counts" if metrics["loss"] is None else f"loss {metrics['loss']:.4f}",
         f"norm {metrics['grad_norm']:.3f}",
         f"lr {metrics['lr']:.2e}",
         f"{metrics['tokens_per_second']:,.0f} tokens/s",

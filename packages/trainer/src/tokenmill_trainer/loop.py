@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from tokenmill_core.errors import ConfigError, ExitCode, InputError
 from tokenmill_core.manifest import CheckpointManifest, SourceUse
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
+from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_shards.statistics import unigram_entropy
 from tokenmill_trainer import checkpoint, checkpoint_store
@@ -55,6 +57,7 @@ def train(
                 )
             elif not run_steps(engine, run, console, data_log):
                 return ExitCode.STOPPED
+            engine.world.on_each(partial(finish_check, engine, console))
             engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine)))
             engine.world.on_main(lambda: console.say(summary(engine, run)))
             console.say(f"done: {out}")
@@ -64,12 +67,23 @@ def train(
 def summary(engine: Engine, run: RunFolder) -> str:
     """Where the loss has come to, beside that of the best model that knows only how frequent each token is."""
     assert engine.reader is not None
-    losses = [row["loss"] for row in read_steps(run.metrics_file)[-SUMMARY_STEPS:]] or [math.nan]
-    entropy = unigram_entropy(engine.reader)
+    rows = read_steps(run.metrics_file)
+    before = [0, *(row["consumed_tokens"] for row in rows)]
+    counted = [(row["consumed_tokens"] - first, row["loss"]) for first, row in zip(before, rows, strict=False)]
+    last = [(tokens, loss) for tokens, loss in counted[-SUMMARY_STEPS:] if loss is not None]
+    mean = sum(tokens * loss for tokens, loss in last) / max(1, sum(tokens for tokens, _ in last)) if last else math.nan
     return (
-        f"loss {sum(losses) / len(losses):.4f} nats a token (mean of the last {len(losses)} steps); "
-        f"the unigram entropy of the data is {entropy:.4f}"
+        f"loss {mean:.4f} nats a token (mean of the last {len(last)} steps); "
+        f"the unigram entropy of the data is {unigram_entropy(engine.reader):.4f}"
     )
+
+
+def finish_check(engine: Engine, console: RunConsole) -> None:
+    """Wait for the check of the shards that large mixtures have in the background: what it finds is the run's error."""
+    if isinstance(engine.reader, MixtureReader):
+        if engine.reader.is_checking:
+            console.say("waiting for the check of all shards to end")
+        engine.reader.finish_check()
 
 
 def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, allow_changes: Collection[str]) -> None:

@@ -15,7 +15,8 @@ def plot_loss(rows: list[dict[str, Any]], path: Path, title: str) -> None:
     figure = Figure(figsize=(9, 5.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    tokens, losses = [row["consumed_tokens"] for row in rows], [row["loss"] for row in rows]
+    counted = [row for row in rows if row["loss"] is not None]
+    tokens, losses = [row["consumed_tokens"] for row in counted], [row["loss"] for row in counted]
     axes.plot(tokens, losses, color="tab:blue", alpha=0.3, linewidth=1, label="each step")
     axes.plot(tokens, smoothed(losses, SHARE_OF_RUN * len(losses)), color="tab:blue", linewidth=2, label="running mean")
     validated = [row for row in rows if row.get("val_loss") is not None]

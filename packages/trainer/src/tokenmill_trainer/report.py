@@ -22,7 +22,7 @@ class StepReport:
     first_sample: int
     """Index of the first sample of its global batch."""
     loss: float
-    """Mean over the global batch's counted tokens, nats."""
+    """Mean over the global batch's counted tokens, nats; 0 where none counts."""
     grad_norm: float
     """2-norm of the gradient before clipping."""
     lr: float

@@ -190,6 +190,11 @@ class MixtureReader:
         self._checking = Thread(target=self._check_behind, args=(stores,), name="tokenmill-check", daemon=True)
         self._checking.start()
 
+    @property
+    def is_checking(self) -> bool:
+        """Whether files are being checked in the background."""
+        return self._checking is not None and self._checking.is_alive()
+
     def finish_check(self) -> None:
         """Wait for the check in the background, if there is one: a run that ends before it knows nothing of its files.
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from tokenmill_core.config import merge
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.model.presets import PRESETS
 from tokenmill_trainer.model.rotary import RopeScaling
@@ -175,7 +176,7 @@ class ModelConfig(Frozen):
             return values
         if name not in PRESETS:
             raise ValueError(f"preset: no preset is called {name!r}; there are {', '.join(PRESETS)}")
-        return {**PRESETS[name], **values}
+        return merge(PRESETS[name], values)
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelConfig":
