@@ -53,9 +53,10 @@ sample: install  ## build the sample chain in manifests/sample again
 	rm -rf manifests/sample/data
 	$(BIN)/prep run manifests/sample/recipe.toml
 
-bench: install $(VENV)/peers/installed  ## loading beside NumPy, litdata, Megatron and mosaicml-streaming; start-up at 15T tokens
+bench: install $(VENV)/peers/installed  ## loading beside NumPy, litdata, Megatron and mosaicml-streaming; start-up at 15T tokens; packing
 	$(BIN)/python benchmarks/loading.py --peers $(VENV)/peers/bin/python
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/packing.py
 
 $(VENV)/peers/installed: benchmarks/requirements-loading.txt | install
 	$(BIN)/python -m venv $(VENV)/peers

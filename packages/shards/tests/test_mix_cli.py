@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tokenmill_core.manifest import TokensManifest
@@ -128,6 +129,58 @@ def test_going_on_with_a_mixture(mix: Prep, prep: Prep, sources: dict[str, str],
     assert found["continues"][0]["until_token"] == 8000
 
 
+def test_a_mixture_is_not_written_over_its_own_past(
+    mix: Prep, prep: Prep, sources: dict[str, str], tmp_path: Path
+) -> None:
+    mix()
+    before = (tmp_path / "m.json").read_bytes()
+    going_on = ("mix", f"code={sources['code']}", "--continue", tmp_path / "m.json", "--from", "8k", "--force")
+    (tmp_path / "link").symlink_to(tmp_path)
+    for out in (tmp_path / "m.json", tmp_path / "link" / "m.json"):
+        refused = prep(*going_on, "--out", out)
+        assert (refused.code, "this is the mixture that is gone on with" in refused.err) == (1, True), refused.err
+    assert (tmp_path / "m.json").read_bytes() == before
+
+
+def test_hashes_of_texts_and_of_ids_are_warned_of(
+    prep: Prep, tokenize: Callable[..., LoadedManifest[TokensManifest]], tokenizer: Path, tmp_path: Path
+) -> None:
+    texts = tokenize("texts", [f"the lazy dog {number}" for number in range(40)]).folder
+    ids = [id for number in range(1, 41) for id in (number, 5, 6, 7, 0)]
+    np.array(ids, "<u2").tofile(tmp_path / "ids.npy")
+    arguments = (tmp_path / "ids.npy", "--format", "olmo", "--dtype", "uint16", "--tokenizer", tokenizer)
+    imported = tmp_path / "imported"
+    assert prep("import-tokens", *arguments, "--out", imported).code == 0
+    assert prep("merge", imported, "--out", tmp_path / "merged").code == 0
+
+    def said(*folders: object, share: float = 0.3) -> bool:
+        named = [f"{name}={folder}" for name, folder in zip("ab", folders, strict=False)]
+        outcome = prep(
+            "mix", *named, "--validation-share", share, "--sequence-length", 16, "--out", tmp_path / "m.json"
+        )
+        assert outcome.code == 0, outcome.err
+        return "trained on and held out at once" in " ".join(outcome.out.split())
+
+    assert said(texts, imported)
+    assert said(texts, tmp_path / "merged")
+    assert not said(texts, imported, share=0)
+    assert not said(texts)
+    assert not said(imported)
+
+
+def test_a_budget_that_epochs_blow_up_is_refused_before_anything_is_written(mix: Prep, tmp_path: Path) -> None:
+    (tmp_path / "mix.toml").write_text("[[stages]]\nfrom_tokens = '999999T'\nepochs = 1e9")
+    for options, end in (
+        (("--config", tmp_path / "mix.toml"), "1,000,007"),
+        (("--stage", "1000000T:web=1"), "1,000,000"),
+    ):
+        refused = mix(*options)
+        assert refused.code == 2
+        assert f"training would end after {end},000,000,00" in refused.err
+        assert "above 10^18: give fewer epochs, or --tokens" in refused.err
+    assert not (tmp_path / "m.json").exists()
+
+
 def test_a_picture_of_the_shares(mix: Prep, tmp_path: Path) -> None:
     assert mix("--plot", tmp_path / "shares.png").code == 0
     assert (tmp_path / "shares.png").read_bytes().startswith(b"\x89PNG")
@@ -230,6 +283,9 @@ def test_a_budget_in_a_file_is_named_once(mix: Prep, tmp_path: Path) -> None:
         (("--from", "8k"), 2, "needs both --continue MIXTURE and --from TOKENS"),
         (("--fim", 0.5, "--fim-tokens", "a,b"), 2, "--fim-tokens 'a,b': expected three special tokens"),
         (("--fim", 0.5), 1, "tokenizer.json"),
+        (("--max-epochs", "1e99999999", "--tokens", "9k"), 2, "less than or equal to 1000000000"),
+        (("--max-share", "web=1e-99999999"), 2, "1E-99999999 is too little: give 1e-12 at least, or 0"),
+        (("--max-epochs", 0, "--tokens", "9k"), 2, "nothing may be drawn: 0 is max_epochs of 'code', max_epochs of"),
     ],
 )
 def test_what_it_refuses(mix: Prep, tmp_path: Path, options: tuple[object, ...], code: int, message: str) -> None:

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from tokenmill_core.build import build_stage
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import Continued, MixtureManifest, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards import MixtureReader
 from tokenmill_shards.mixing.mix import STAGE
 from tokenmill_shards.mixing.request import MixConfig
 from tokenmill_shards.mixture import Mixture
@@ -128,7 +130,8 @@ def test_stages_of_both_follow_each_other(
         (("b={b}",), {"seed": 8}, ConfigError, r"seed 8: .*old.json has 9, .*: leave it out"),
         (("b={b}",), {"validation_share": 0.1}, ConfigError, r"validation_share 0\.1: .* has 0\.2"),
         (("b={a}",), {}, InputError, r"source 'b' is another dataset than in .*: give it a name of its own"),
-        (("twin={b}",), {}, ConfigError, r"sources 'b' and 'twin' are the same dataset"),
+        (("twin={b}",), {}, ConfigError, r"source 'twin' was called 'b' in .*: call it 'b' here, too"),
+        (("b={b}", "twin={b}"), {}, ConfigError, r"sources 'b' and 'twin' are the same dataset"),
         (("b={b}",), {"continue_from": None}, ConfigError, r"needs both --continue MIXTURE and --from TOKENS"),
         (("b={b}",), {"continues": None}, ConfigError, r"needs both --continue MIXTURE and --from TOKENS"),
     ],
@@ -147,3 +150,79 @@ def test_what_cannot_go_on_is_refused(
         mix(*named, out="new.json", **{"continues": old.url, "continue_from": 1000} | settings)
     same = mix(f"b={folders['b']}", out="new.json", continues=old.url, continue_from=1000, seed=9, validation_share=0.2)
     assert same.manifest.seed == 9
+
+
+# Filling in the middle
+
+
+@pytest.fixture
+def texts(tokenize: Callable[..., LoadedManifest[TokensManifest]], tmp_path: Path) -> dict[str, str]:
+    """Folders of `a`, `b` and `c`, whose tokenizer has two families of tokens for filling in the middle."""
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({f"w{n}": n for n in range(20)}, unk_token="w0"))
+    made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    made.add_special_tokens(["<eos>", "<PRE>", "<MID>", "<SUF>", "<fim_prefix>", "<fim_middle>", "<fim_suffix>"])
+    made.save(str(tmp_path / "fim.json"))
+    words = [" ".join(f"w{(i * k) % 20}" for i in range(30)) for k in range(30)]
+    rows = {name: words[first:] for first, name in enumerate("abc", 1)}
+    return {name: tokenize(name, own, tokenizer=str(tmp_path / "fim.json")).folder for name, own in rows.items()}
+
+
+def fim_of(mixture: LoadedManifest[MixtureManifest]) -> dict[str, tuple[float, float]]:
+    """(rate, share of suffix first) of each source that has a rate."""
+    return {s.name: (s.fim_rate, s.fim_spm_share) for s in mixture.manifest.sources if s.fim_rate}
+
+
+def tokens_before(mixture: LoadedManifest[MixtureManifest]) -> list[list[int]]:
+    read: list[list[int]] = MixtureReader.open(mixture.url, LENGTH).samples(np.arange(100)).tokens.tolist()
+    return read
+
+
+@pytest.mark.parametrize("settings", [{}, {"fim": {"a": 0.3, "b": 0.5}}, {"fim": {"c": 0.9}}, {"fim_spm_share": 0.25}])
+def test_what_was_filled_in_the_middle_stays_so(mix: Mix, texts: dict[str, str], settings: dict[str, Any]) -> None:
+    asked = {"fim": {"a": 0.3, "b": 0.5}, "fim_spm_share": 0.25, "fim_tokens": ("<PRE>", "<MID>", "<SUF>")}
+    first = mix(*(f"{name}={texts[name]}" for name in "ab"), out="first.json", **asked)
+    assert first.manifest.fim is not None
+    plain = mix(*(f"{name}={texts[name]}" for name in "ab"), out="plain.json")
+    assert tokens_before(plain) != tokens_before(first)
+    named = [f"{name}={texts[name]}:1" for name in "bc"]
+    second = mix(*named, out="second.json", continues=first.url, continue_from=100 * LENGTH, **settings)
+    assert tokens_before(second) == tokens_before(first)
+    assert second.manifest.fim == first.manifest.fim
+    new = {"c": (0.9, 0.25)} if "c" in settings.get("fim", {}) else {}
+    assert fim_of(second) == {"a": (0.3, 0.25), "b": (0.5, 0.25)} | new
+    third = mix(*named, out="third.json", continues=second.url, continue_from=150 * LENGTH)
+    assert tokens_before(third) == tokens_before(first)
+
+
+def test_new_sources_may_be_filled_in_the_middle_where_none_was(mix: Mix, texts: dict[str, str]) -> None:
+    first = mix(f"a={texts['a']}", out="first.json")
+    going_on: dict[str, Any] = {"out": "second.json", "continues": first.url, "continue_from": 100 * LENGTH}
+    second = mix(f"b={texts['b']}", **going_on, fim={"b": 0.5}, fim_spm_share=1)
+    assert tokens_before(second) == tokens_before(first)
+    assert fim_of(second) == {"b": (0.5, 1)}
+    with pytest.raises(ConfigError, match=r"fim 0\.5: source 'a' has 0 in .*first.json"):
+        mix(f"b={texts['b']}", **going_on, fim=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"fim": 0.9}, r"fim 0\.9: source 'a' has 0\.5 in .*first.json, .* such as --fim NEW=0\.5"),
+        ({"fim": {"a": 0}}, r"fim 0: source 'a' has 0\.5"),
+        ({"fim": {"wob": 0.5}}, r"no source is called 'wob'"),
+        ({"fim_spm_share": 0}, r"fim_spm_share 0\.0: .*first.json has 0\.5, .*: leave it out"),
+        ({"fim_tokens": ("<fim_prefix>", "<fim_middle>", "<fim_suffix>")}, None),
+        ({"fim_tokens": ("<PRE>", "<MID>", "<SUF>")}, r"fim_tokens: .*first.json has other special tokens, .*: leave"),
+    ],
+)
+def test_other_filling_in_the_middle_is_refused(
+    mix: Mix, texts: dict[str, str], settings: dict[str, Any], message: str | None
+) -> None:
+    first = mix(f"a={texts['a']}", out="first.json", fim=0.5)
+    going_on: dict[str, Any] = {"out": "second.json", "continues": first.url, "continue_from": 100} | settings
+    named = [f"{name}={texts[name]}" for name in "ab"]
+    if message is None:
+        assert mix(*named, **going_on).manifest.fim == first.manifest.fim
+        return
+    with pytest.raises(ConfigError, match=message):
+        mix(*named, **going_on)

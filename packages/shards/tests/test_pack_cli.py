@@ -63,6 +63,7 @@ def test_packed_said_and_up_to_date(mixture: LoadedManifest[Any], tmp_path: Path
         (("--tokens", "3k"), "sequence_length: this setting is required"),
         (("--sequence-length", 32, "--tokens", "many"), "expected a number such as 300M, 10B or 1.5T"),
         (("--sequence-length", 100_000, "--tokens", "3k"), "needs at least 100,001"),
+        (("--sequence-length", 32, "--tokens", "1e18"), "pack fewer tokens, or larger shards"),
     ],
 )
 def test_what_cannot_be_packed(

@@ -207,6 +207,16 @@ def options(message: str) -> list[dict[str, Any]]:
     return found
 
 
+def merged(request: dict[str, Any], proposal: dict[str, Any]) -> dict[str, Any]:
+    """`request` with what a refusal proposes."""
+    asked = MixRequest(sources=tuple(ABC), **request).model_dump(exclude={"sources"})
+    for option, value in proposal.items():
+        asked[option] = (
+            value if option == "tokens" else asked[option] | (value if isinstance(value, dict) else {"*": value})
+        )
+    return asked
+
+
 REFUSED: list[tuple[dict[str, Any], str, int]] = [
     ({"method": "unimax", "max_epochs": 4, "tokens": 30_000}, "allow 28,000 tokens, but there are 30,000", 2),
     ({"max_epochs": {"a": 1, "b": "1.5", "c": 2}, "tokens": 20_000}, "allow 12,000 tokens", 2),
@@ -227,12 +237,41 @@ def test_a_refusal_proposes_what_can_be_met(request_: dict[str, Any], reason: st
     proposals = options(message)
     assert len(proposals) == num_proposals
     for proposal in proposals:
-        asked = MixRequest(sources=tuple(ABC), **request_).model_dump()
-        for option, value in proposal.items():
-            asked[option] = (
-                value if option == "tokens" else asked[option] | (value if isinstance(value, dict) else {"*": value})
-            )
-        assert sum(solve_stages(MixRequest(**asked), sized(ABC))[0].weights) == DENOMINATOR
+        assert sum(solve(ABC, **merged(request_, proposal))[0].weights) == DENOMINATOR
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            {"max_share": {"a": "0.3"}, "max_epochs": {"a": 1, "b": "0.000001", "c": "0.000001"}, "tokens": 50_000},
+            "max_epochs and max_share allow 0 tokens, but there are 50,000; what binds is max_epochs of 'a', "
+            "max_epochs of 'b', max_epochs of 'c'",
+        ),
+        (
+            {"epochs": {"a": 3}, "max_epochs": {"a": 2, "b": 0, "c": 0}, "tokens": 9000},
+            "source 'a' is to have 3 epochs, but max_epochs leaves it 2",
+        ),
+    ],
+)
+def test_what_would_be_refused_again_is_not_proposed(request_: dict[str, Any], message: str) -> None:
+    assert said(ABC, **request_) == message
+
+
+BOUNDS = st.dictionaries(st.sampled_from([*ABC]), st.sampled_from(["0", "0.3", "1", "4"]), max_size=3)
+
+
+@given(st.sampled_from([1, 100, 5000, 7000, 10**6]), BOUNDS, BOUNDS, st.dictionaries(st.just("a"), st.just("3")))
+def test_whatever_is_proposed_can_be_met(
+    tokens: int, max_epochs: dict[str, str], max_share: dict[str, str], epochs: dict[str, str]
+) -> None:
+    shares_ = {name: min(share, "1") for name, share in max_share.items()}
+    request = {"tokens": tokens, "max_epochs": max_epochs, "max_share": shares_, "epochs": epochs}
+    try:
+        solve(ABC, **request)
+    except ConfigError as refusal:
+        for proposal in options(str(refusal)):
+            solve(ABC, **merged(request, proposal))
 
 
 def test_the_proposed_budget_is_the_largest() -> None:
@@ -262,6 +301,17 @@ def test_the_proposed_budget_is_the_largest() -> None:
         ({"stages": [{"from_tokens": 10}, {"from_tokens": 10}]}, r"'stage-3' begins at 10 .* this one from 11 on"),
         ({"weights": {"a": 0}}, "all weights are 0"),
         ({"epochs": 0}, "all weights are 0"),
+        (
+            {"max_epochs": {"a": 0, "b": 0}, "max_share": {"b": "0.5", "c": 0}, "tokens": 9},
+            "^nothing may be drawn: 0 is max_epochs of 'a', max_epochs of 'b', max_share of 'c'; give one of them more",
+        ),
+        ({"max_epochs": 0}, "nothing may be drawn: 0 is max_epochs of 'a', "),
+        ({"max_share": 0}, "nothing may be drawn: 0 is max_share of 'a', "),
+        ({"stages": [{"from_tokens": 5, "max_epochs": 0}], "tokens": 9}, "stage 'stage-2': nothing may be drawn"),
+        (
+            {"max_share": {"a": "0.5", "b": "0.5"}, "max_epochs": {"c": 0}, "epochs": {"a": 1}, "tokens": 5000},
+            "allow 2,000 tokens, but there are 5,000: --tokens 2000$",
+        ),
         ({"stages": [{"from_tokens": 5, "weights": {"a": 0}}]}, "all weights are 0"),
         ({"weights": {"a": 0, "b": 1}, "epochs": {"a": 1}, "tokens": 9}, "source 'a' has weight 0 and fixed epochs"),
         ({"method": "unimax", "tokens": 9}, "method unimax needs a bound for every source: give --max-epochs"),
@@ -281,6 +331,11 @@ def test_what_makes_no_sense_is_refused_with_a_remedy(request_: dict[str, Any], 
         ({"max_share": {"a": "1.1"}}, "max_share.a"),
         ({"max_share": "nan"}, "max_share"),
         ({"max_epochs": -1}, "max_epochs"),
+        ({"max_epochs": "1e99999999"}, "less than or equal to 1000000000"),
+        ({"epochs": {"a": "1e20"}}, "less than or equal to 1000000000"),
+        ({"max_share": {"a": "1e-99999999"}}, "1E-99999999 is too little: give 1e-12 at least, or 0"),
+        ({"epochs": {"a": "1e-13"}}, "is too little"),
+        ({"fim": {"a": "1e-99999999"}}, "is too little"),
         ({"epochs": {"a": "inf"}}, "epochs.a"),
         ({"tokens": "lots"}, "expected a number such as 300M"),
         ({"stages": [{"weights": {}}]}, "from_tokens"),

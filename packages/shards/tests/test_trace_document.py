@@ -153,12 +153,24 @@ def test_what_names_no_document_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "place"),
-    [("web:raw/a.jsonl:12", ("raw/a.jsonl", 12)), ("web:doc-4", None), ("web:urn:x", None), ("web::12", None)],
+    [
+        ("web:raw/a.jsonl:12", ("raw/a.jsonl", 12)),
+        ("web:doc-4", None),
+        ("web:urn:x", None),
+        ("web::12", None),
+        (f"web:doc:{'9' * 20}", None),
+    ],
 )
 def test_a_query_is_read_both_ways(text: str, place: tuple[str, int] | None) -> None:
     query = Query.parse(text)
     assert query.source == "web"
     assert query.file_and_row == place
+
+
+def test_more_epochs_than_can_be_looked_through_are_refused(two_sources: MixtureReader) -> None:
+    query = Query("prose", "prose/shard-00000.jsonl:10")
+    with pytest.raises(InputError, match="ask for fewer tokens"):
+        trace_document(Tracer(two_sources, with_text=False), query, 10**15)
 
 
 def test_no_source_is_an_error(two_sources: MixtureReader) -> None:

@@ -23,6 +23,12 @@ MAX_NAMED = 3
 """Files that a message suggests at most."""
 
 
+MAX_ROW_DIGITS = 18
+"""A longer number is no row, but part of an id."""
+MAX_EPOCHS = 1_000_000
+"""Epochs that are looked through for a document."""
+
+
 class Query(NamedTuple):
     """What a person asks for: a source, and what may be an id, or a raw file with a row of it."""
 
@@ -41,7 +47,8 @@ class Query(NamedTuple):
     def file_and_row(self) -> tuple[str, int] | None:
         """The file and the row, where it can be read so."""
         file, _, row = self.rest.rpartition(":")
-        return (file, int(row)) if file and row.isascii() and row.isdigit() else None
+        is_row = row.isascii() and row.isdigit() and len(row) <= MAX_ROW_DIGITS
+        return (file, int(row)) if file and is_row else None
 
 
 class Document(NamedTuple):
@@ -135,6 +142,12 @@ def _in_mixture(reader: MixtureReader, document: Document, below: int) -> Found:
         return Found([], why_none)
     documents = stream.documents(document.shard)
     place = int(np.searchsorted(documents.numbers, document.number))
+    epochs = int(mixture.counts(below)[document.source]) // max(1, int(mixture.num_windows[document.source]))
+    if epochs > MAX_EPOCHS:
+        raise InputError(
+            f"--tokens: {below:,} samples are {epochs:,} epochs of {stream.name}, and at most {MAX_EPOCHS:,} are "
+            "looked through: ask for fewer tokens"
+        )
     first, stop = (documents.offsets[place : place + 2] + stream.shard_offsets[document.shard]).tolist()
     # Window w reads tokens w·L to w·L + L, both included.
     last = min((stop - 1) // length, int(mixture.num_windows[document.source]) - 1)

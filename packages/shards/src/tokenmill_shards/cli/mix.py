@@ -10,8 +10,9 @@ from rich.table import Table
 from tokenmill_core import storage
 from tokenmill_core.build import Built, build_stage
 from tokenmill_core.cli.options import gather_config, make_executor, nest, stage_options, summary, wide_console
-from tokenmill_core.errors import ConfigError
+from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.manifest_io import manifest_url
 from tokenmill_shards.mixing.amounts import parse_per_source, parse_tokens
 from tokenmill_shards.mixing.figures import (
     DEFAULT_SEQUENCE_LENGTH,
@@ -22,6 +23,7 @@ from tokenmill_shards.mixing.figures import (
     run_length,
     shortest_source,
 )
+from tokenmill_shards.mixing.held_out import warn_of_two_hashes
 from tokenmill_shards.mixing.mix import STAGE as MIX
 from tokenmill_shards.mixing.request import Method, MixConfig, Unit
 
@@ -81,12 +83,17 @@ def mix(sources: tuple[str, ...], sequence_length: int, plot: str | None, **opti
     execution = {name: options.pop(name) for name in ("workers", "executor", "executor_config", "executor_set")}
     target = None if plot is None else _plot_target(plot)
     config = gather_config(MixConfig, _settings(options), common["config_path"], common["overrides"])
+    _refuse_own_past(config, common["out"])
     stage = MIX.build(config, sources, common["name"])
     with make_executor(execution) as executor:
         built = build_stage(stage, common["out"], executor, force=common["force"])
     manifest = built.loaded.manifest
     length = fitting_length(manifest, sequence_length)
     drawn = figures(manifest, run_length(config, config.tokens, manifest), length, config)
+    if manifest.validation_share:
+        by_name = dict(zip((source.name for source in manifest.sources), stage.inputs.manifests, strict=True))
+        warnings = (*warn_of_two_hashes(by_name), *drawn.warnings)
+        drawn = drawn.model_copy(update={"warnings": warnings})
     if target is not None:
         from tokenmill_shards.mixing.plot import plot_shares
 
@@ -127,6 +134,16 @@ def _three_tokens(text: str) -> list[str]:
     if len(tokens) != 3:
         raise ConfigError(f"--fim-tokens {text!r}: expected three special tokens, PREFIX,MIDDLE,SUFFIX")
     return tokens
+
+
+def _refuse_own_past(config: MixConfig, out: str) -> None:
+    if config.continues is not None and _place(out) == _place(config.continues):
+        raise InputError(f"--out {out}: this is the mixture that is gone on with; name another place")
+
+
+def _place(path: str) -> str:
+    url = manifest_url(path)
+    return str(storage.local_path(url).resolve()) if storage.is_local(url) else url
 
 
 def _plot_target(path: str) -> Path:

@@ -6,12 +6,14 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from tokenmill_core.errors import ConfigError
 
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 MAX_TOKENS = 10**18
+LEAST, MOST = Decimal("1e-12"), Decimal(10**9)
+"""Of epochs, shares and rates above 0: below shares are nothing, and exact fractions of any size take forever."""
 EVERY: Final = "*"
 """Stands for every source that is not named itself."""
 SHOWN_DIGITS = 4
@@ -59,15 +61,22 @@ def _read_tokens(value: Any) -> Any:
     return _parse_tokens(value) if isinstance(value, str) else value
 
 
+def _not_tiny(value: Decimal) -> Decimal:
+    if 0 < value < LEAST:
+        raise ConfigError(f"{value} is too little: give {LEAST:e} at least, or 0")
+    return value
+
+
 def _for_every(value: Any) -> Any:
     return value if isinstance(value, Mapping) else {EVERY: value}
 
 
 Tokens = Annotated[int, BeforeValidator(_read_tokens), Field(ge=1, le=MAX_TOKENS)]
 """A whole number, or text such as `8B`."""
-Amount = Annotated[Decimal, Field(ge=0)]
-"""Exact: as decimal as it was written."""
-Share = Annotated[Decimal, Field(ge=0, le=1)]
+Size = Annotated[Decimal, Field(ge=0)]
+"""Exact: as decimal as it was written. Only proportions count, so that it may be of any magnitude."""
+Amount = Annotated[Decimal, Field(ge=0, le=MOST), AfterValidator(_not_tiny)]
+Share = Annotated[Decimal, Field(ge=0, le=1), AfterValidator(_not_tiny)]
 Amounts = Annotated[dict[str, Amount], BeforeValidator(_for_every)]
 """By name of the source; a number alone is for every source."""
 Shares = Annotated[dict[str, Share], BeforeValidator(_for_every)]

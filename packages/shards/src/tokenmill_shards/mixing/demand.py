@@ -4,10 +4,10 @@ fixed epochs ─▶ off the stage's length ─▶ the rest by water-filling unde
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, Self
 
 from tokenmill_core.errors import ConfigError, InputError
@@ -122,30 +122,46 @@ class Demand:
         Raises:
             ConfigError: that cannot be; it names the reason and the nearest that can.
         """
-        length, fixed = self.length(), self.fixed
-        spent = sum(fixed, Fraction(0))
+        if refusal := self._refusal():
+            raise refusal()
+        return [amount + own for amount, own in zip(self._rest(), self.fixed, strict=True)]
+
+    @property
+    def can_be_met(self) -> bool:
+        """Whether `solve` has an answer."""
+        return any((*self.base, *self.epochs)) and self._refusal() is None
+
+    def _refusal(self) -> Callable[[], ConfigError] | None:
+        """What makes the reason why it cannot be; none where it can."""
+        length, spent = self.length(), sum(self.fixed, Fraction(0))
         if self.fixes_all and length != math.ceil(spent) and self.span.stop is not None:
-            raise infeasible.stage_fixed(self, math.ceil(spent), length)
+            return partial(infeasible.stage_fixed, self, math.ceil(spent), length)
         if not self.fixes_all and spent > length:
-            raise infeasible.too_much_fixed(self, spent, length)
-        for number, tokens in enumerate(fixed):
-            self._refuse_contradiction(number, tokens, length)
-        amounts = fill(self.base, self._bounds(length), length - spent)
-        if not self.fixes_all and sum(amounts, spent) < length:
-            raise infeasible.bounds_too_low(self, length)
-        return [amount + own for amount, own in zip(amounts, fixed, strict=True)]
+            return partial(infeasible.too_much_fixed, self, spent, length)
+        for number, tokens in enumerate(self.fixed):
+            if contradiction := self._contradiction(number, tokens, length):
+                return contradiction
+        if not self.fixes_all and sum(self._rest(), spent) < length:
+            return partial(infeasible.bounds_too_low, self, length)
+        return None
+
+    def _rest(self) -> list[Fraction]:
+        """What sources without fixed epochs give of what these leave."""
+        length = self.length()
+        return fill(self.base, self._bounds(length), length - sum(self.fixed, Fraction(0)))
 
     def _bounds(self, length: Fraction) -> list[Fraction | None]:
         shares = [None if share is None else share * length for share in self.max_shares]
         both = [[bound for bound in pair if bound is not None] for pair in zip(self.caps, shares, strict=True)]
         return [min(bounds) if bounds else None for bounds in both]
 
-    def _refuse_contradiction(self, number: int, tokens: Fraction, length: Fraction) -> None:
+    def _contradiction(self, number: int, tokens: Fraction, length: Fraction) -> Callable[[], ConfigError] | None:
         cap, share = self.caps[number], self.max_shares[number]
         if cap is not None and tokens > cap:
-            raise infeasible.fixed_above_cap(self, number, cap)
+            return partial(infeasible.fixed_above_cap, self, number, cap)
         if share is not None and tokens > share * length:
-            raise infeasible.fixed_above_share(self, number, share * length, tokens / length)
+            return partial(infeasible.fixed_above_share, self, number, share * length, tokens / length)
+        return None
 
     def _refuse_nonsense(self, rules: ShareRules) -> None:
         for source, e in zip(self.sources, self.epochs, strict=True):

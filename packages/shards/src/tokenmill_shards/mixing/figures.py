@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_core.errors import InputError
+from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.manifest import Frozen, MixtureManifest, MixtureSource
-from tokenmill_shards.mixing.amounts import amount_for
+from tokenmill_shards.mixing.amounts import MAX_TOKENS, amount_for
 from tokenmill_shards.mixing.infeasible import fixed_epochs_differ
 from tokenmill_shards.mixing.repetition import effective_tokens
 from tokenmill_shards.mixing.request import MixSettings
@@ -60,7 +60,7 @@ def run_length(settings: MixSettings, tokens: int | None, manifest: MixtureManif
     """Tokens of the run: `tokens`, or what fixed epochs of all sources in the last stage come to, or one pass of these.
 
     Raises:
-        ConfigError: fixed epochs of all of them come to other than `tokens`.
+        ConfigError: fixed epochs of all of them come to other than `tokens`, or it has more than a run may have.
     """
     last, rules = manifest.stages[-1], settings.stages[-1] if settings.stages else settings
     drawn = [source for source, weight in zip(manifest.sources, last.weights, strict=True) if weight]
@@ -70,8 +70,12 @@ def run_length(settings: MixSettings, tokens: int | None, manifest: MixtureManif
         length = math.ceil(fixed)
         if tokens not in (None, last.first_token + length):
             raise fixed_epochs_differ(last.first_token, length, tokens or 0)
-        return last.first_token + length
-    return tokens or last.first_token + sum(source.training_tokens for source in drawn)
+    else:
+        length = sum(source.training_tokens for source in drawn)
+    end = tokens or last.first_token + length
+    if end > MAX_TOKENS:
+        raise ConfigError(f"training would end after {end:,} tokens, above 10^18: give fewer epochs, or --tokens")
+    return end
 
 
 def shortest_source(manifest: MixtureManifest) -> MixtureSource:

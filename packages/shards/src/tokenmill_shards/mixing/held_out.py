@@ -7,7 +7,7 @@ Who is held out is decided by the document alone, by the hash of its text. So a 
 file it comes in and however the corpus grows, equal texts are never on both sides, and a larger share only adds.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core import storage
-from tokenmill_core.errors import InputError, VerificationError
+from tokenmill_core.errors import InputError, TokenmillError, VerificationError
 from tokenmill_core.manifest import TokensManifest
-from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.stage import Phase, Report, Task, Work
 from tokenmill_shards.reading.cache import FileCache
 from tokenmill_shards.reading.store import ShardStore, shard_tokens
@@ -28,6 +28,8 @@ HOLD_OUT = "hold-out"
 NUM_HASHES = 1 << 64
 TASK_TOKENS = 1 << 33
 """A task counts shards of about this many tokens: their documents take it seconds."""
+IMPORT = "import-tokens"
+"""The stage that hashes ids, as it has no texts."""
 CACHE_BYTES = 4 << 30
 """What a task keeps at most of the files of remote datasets."""
 
@@ -151,6 +153,28 @@ def without_training(counts: HeldOutCounts, share: float) -> str:
         f"has nothing to train on, as a validation share of {share:g} holds out all of its "
         f"{counts.all_documents:,} documents{remedy}"
     )
+
+
+def warn_of_two_hashes(sources: Mapping[str, LoadedManifest[TokensManifest]]) -> Iterator[str]:
+    """A warning where documents of some of `sources`, by name, are known by their text, and of others by their ids."""
+    hashed = {name: _hashed(loaded) for name, loaded in sources.items()}
+    by_ids = [name for name, own in hashed.items() if "ids" in own]
+    by_text = [name for name, own in hashed.items() if "text" in own]
+    if by_ids and by_text:
+        yield (
+            f"source {by_ids[0]!r} has imported tokens, held out by a hash of ids, source {by_text[0]!r} tokenized "
+            "text, held out by a hash of text: a document of both may be trained on and held out at once"
+        )
+
+
+def _hashed(loaded: LoadedManifest[Any]) -> set[str]:
+    """Of what the hashes of a tokens dataset are: `ids`, `text`, or of both where it was merged."""
+    if loaded.manifest.stage.name != "merge":
+        return {"ids" if loaded.manifest.stage.name == IMPORT else "text"}
+    try:
+        return set().union(*(_hashed(load_input(loaded, number)) for number in range(len(loaded.manifest.inputs))))
+    except TokenmillError:
+        return set()  # what was merged is gone, and nothing is known
 
 
 def nearest_share(counts: HeldOutCounts, share: float) -> float | None:

@@ -25,7 +25,14 @@ from tokenmill_core.manifest_io import LoadedManifest, load_manifest
 from tokenmill_core.named_sources import NamedSource, parse_source, refuse_repeated_names, refuse_some_weights
 from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work, shared_name
 from tokenmill_shards.mixing.amounts import amount_for
-from tokenmill_shards.mixing.continuing import Before, before, load_earlier, with_earlier_sources
+from tokenmill_shards.mixing.continuing import (
+    Before,
+    before,
+    load_earlier,
+    refuse_other_fim_tokens,
+    with_earlier_fim,
+    with_earlier_sources,
+)
 from tokenmill_shards.mixing.figures import run_length
 from tokenmill_shards.mixing.fim import fim_tokens
 from tokenmill_shards.mixing.held_out import (
@@ -158,6 +165,9 @@ def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStag
     _refuse_same_dataset(names, loaded)
     refuse_mismatch(names, loaded)
     request = _request(config, arguments, names, earlier)
+    fim = fim_tokens(loaded[0].folder, request.fim_tokens) if any(request.fim.values()) else None
+    if earlier is not None:
+        refuse_other_fim_tokens(earlier, fim)
     taken_over = before(earlier.manifest, config.continue_from or 0, names) if earlier else Before()
     return MixStage(
         config=_without_idle_budget(request, loaded, len(taken_over.stages)),
@@ -165,7 +175,7 @@ def build(config: MixConfig, inputs: Sequence[str], name: str | None) -> MixStag
         dataset_name=name or shared_name(names),
         before=taken_over,
         tokens=config.tokens,
-        fim=fim_tokens(loaded[0].folder, config.fim_tokens) if any(config.fim.values()) else None,
+        fim=fim,
     )
 
 
@@ -183,6 +193,7 @@ def _request(
     if earlier is not None:
         old = earlier.manifest
         settings |= {"seed": old.seed, "validation_share": old.validation_share}
+        settings |= with_earlier_fim(config, earlier, names)
         settings["left_out"] = sorted(set(names) - {source.name for source in arguments})
         settings["continues"] = Continued(digest=old.digest, until_token=config.continue_from or 0)
     request = MixRequest(**settings)

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import Continued, Frozen
-from tokenmill_shards.mixing.amounts import EVERY, Amount, Amounts, Shares, Tokens
+from tokenmill_shards.mixing.amounts import EVERY, Amounts, Shares, Size, Tokens
 
 
 class Method(StrEnum):
@@ -32,7 +32,7 @@ class Unit(StrEnum):
 class ShareRules(Frozen):
     """How the shares of the sources come about in one stage of training."""
 
-    weights: dict[str, Amount] = {}
+    weights: dict[str, Size] = {}
     """Size of each source; a source not named has 0. Empty: sizes are counted in `unit`."""
     method: Method = Method.TEMPERATURE
     """`temperature`, `uniform` or `unimax`."""

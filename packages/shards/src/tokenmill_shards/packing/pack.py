@@ -49,6 +49,7 @@ from tokenmill_shards.writing.tokenize import copy_tokenizer, shards_among
 DRAW, PACK = "draw", "pack"
 """The stage's phases; `concat` has the latter alone."""
 TARGETS_NAME = "targets.npy"
+MAX_SHARDS = 1_000_000
 CACHE_BYTES = 64 << 30
 """What is kept at most of the files of remote datasets while they are packed."""
 
@@ -267,7 +268,18 @@ def build(config: PackConfig, inputs: Sequence[str], name: str | None) -> PackSt
         raise InputError(f"one mixture is packed at a time, got {len(inputs)}: mix them into one with `prep mix`")
     mixture = load_manifest(inputs[0], MixtureManifest)
     Mixture(mixture.manifest, config.sequence_length)
+    _refuse_too_many_shards(config, mixture.manifest)
     return PackStage(config=config, inputs=Inputs(manifests=(mixture,)), dataset_name=name or mixture.manifest.name)
+
+
+def _refuse_too_many_shards(config: PackConfig, mixture: MixtureManifest) -> None:
+    num_bytes = config.num_samples * (config.sequence_length + 1) * np.dtype(mixture.dtype).itemsize
+    num_shards = num_bytes // config.shard_bytes
+    if num_shards > MAX_SHARDS:
+        raise InputError(
+            f"--tokens {config.tokens}: about {num_bytes:,} bytes in {num_shards:,} shards of {config.shard_bytes:,}, "
+            f"but at most {MAX_SHARDS:,} are written: pack fewer tokens, or larger shards with --shard-size"
+        )
 
 
 STAGE = StageType(config=PackConfig, build=build)
