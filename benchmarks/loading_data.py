@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, MixtureStage, StageRef, TokensManifest
+from tokenmill_core.manifest import StageRef, TokensManifest
 from tokenmill_core.manifest_io import input_ref, publish
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_shards import ShardWriter
 
 VOCAB_SIZE, DOCUMENT_TOKENS, BATCH_TOKENS = 50_000, 1000, 1_000_000

@@ -18,8 +18,9 @@ import numpy as np
 from tokenmill_core import storage
 from tokenmill_core.build import build_stage
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, MixtureStage, StageRef, TokensManifest
+from tokenmill_core.manifest import StageRef, TokensManifest
 from tokenmill_core.manifest_io import input_ref, publish
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_shards import ShardWriter
 from tokenmill_shards.packing.best_fit import best_fit
 from tokenmill_shards.packing.pack import STAGE, PackConfig

@@ -17,8 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokenmill_core.manifest import FileEntry, MixtureManifest, MixtureSource, MixtureStage, StageRef, TokensManifest
+from tokenmill_core.manifest import FileEntry, StageRef, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource, MixtureStage
 
 NUM_TOKENS, NUM_SOURCES, SHARDS_A_SOURCE, DOCUMENT_TOKENS = 15_000_000_000_000, 1000, 100, 1000
 SEQUENCE_LENGTH, BATCH, RUNS = 4096, 8, 3

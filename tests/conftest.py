@@ -15,8 +15,8 @@ import tokenizers
 from tokenmill_core.build import build_stage
 from tokenmill_core.cli import main
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import Manifest
 from tokenmill_core.manifest_io import load_manifest
+from tokenmill_core.manifest_kinds import Manifest
 from tokenmill_tokenizer.train import STAGE as TRAIN
 from tokenmill_tokenizer.train_config import TrainTokenizerConfig
 

@@ -9,23 +9,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tokenmill_core.manifest import (
-    MANIFEST_ADAPTER,
     Counts,
     DocumentsManifest,
     FileEntry,
     InputRef,
     Kind,
     LedgerRow,
-    Manifest,
-    MixtureManifest,
-    MixtureSource,
-    MixtureStage,
     StageRef,
     TokensManifest,
     canonical_json,
     recordable,
     sha256_of_json,
 )
+from tokenmill_core.manifest_kinds import MANIFEST_ADAPTER, Manifest
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource, MixtureStage
 
 HASH = "ab" * 32
 

@@ -19,15 +19,9 @@ from tokenmill_core import storage
 from tokenmill_core.build import build_stage
 from tokenmill_core.cli import main
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import (
-    FileEntry,
-    MixtureManifest,
-    MixtureSource,
-    MixtureStage,
-    StageRef,
-    TokensManifest,
-)
+from tokenmill_core.manifest import FileEntry, StageRef, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_core.pieces import group_pieces
 from tokenmill_shards import MixtureReader, ShardWriter, dtype_for
 from tokenmill_shards.formats.places import PLACES_SCHEMA, PLACES_SUFFIX

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokenmill_core.manifest import FimTokens
+from tokenmill_core.mixture_manifest import FimTokens
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.reading.samples import Samples
 

@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tokenmill_core.manifest import (
-    Continued,
-    FimTokens,
-    InputRef,
-    Kind,
-    MixtureManifest,
-    MixtureSource,
-    MixtureStage,
-    StageRef,
-)
+from tokenmill_core.manifest import InputRef, Kind, StageRef
+from tokenmill_core.mixture_manifest import Continued, FimTokens, MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_shards.reading.fim import FillInTheMiddle
 
 PREFIX, MIDDLE, SUFFIX, OPENING, CLOSING, FIRST_TEXT = 0, 1, 2, 3, 4, 10

@@ -15,8 +15,9 @@ from tokenmill_core.build import build_stage
 from tokenmill_core.errors import ConfigError, InputError, TokenmillError
 from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.lineage import trace_lineage
-from tokenmill_core.manifest import MixtureManifest, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_core.named_sources import parse_source
 from tokenmill_shards.formats.places import read_hashes
 from tokenmill_shards.mixing.figures import figures

@@ -11,8 +11,9 @@ import tokenizers
 from tokenmill_core.build import build_stage
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import Continued, MixtureManifest, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import Continued, MixtureManifest
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.mixing.mix import STAGE
 from tokenmill_shards.mixing.request import MixConfig

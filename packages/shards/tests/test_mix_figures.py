@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_core.manifest import MixtureManifest, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.mixing.figures import Figures, figures, fitting_length, run_length
 from tokenmill_shards.mixing.request import MixConfig
 from tokenmill_shards.mixture import Mixture

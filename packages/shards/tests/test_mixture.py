@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import Continued, Kind, MixtureManifest, MixtureSource, MixtureStage, StageRef
+from tokenmill_core.manifest import Kind, StageRef
+from tokenmill_core.mixture_manifest import Continued, MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_shards import Mixture, num_windows
 
 LENGTH = 16

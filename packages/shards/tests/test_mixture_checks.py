@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tokenmill_core.build import build_stage
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, publish
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource
 from tokenmill_core.verify import Checked, find_problems
 from tokenmill_shards import SampleOrder
 from tokenmill_shards.audit import mixture_checks

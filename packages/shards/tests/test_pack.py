@@ -11,8 +11,8 @@ import pytest
 from tokenmill_core.build import build_stage
 from tokenmill_core.errors import InputError, StageError
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import MixtureManifest, PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest, verify_files
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards import MixtureReader, Shard
 from tokenmill_shards.packing import fill as fill_module
 from tokenmill_shards.packing.pack import STAGE as PACK

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tokenmill_core import storage
 from tokenmill_core.build import build_stage
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import FimTokens, PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest, publish
+from tokenmill_core.mixture_manifest import FimTokens, PackedManifest
 from tokenmill_core.verify import Checked, find_problems
 from tokenmill_shards.packing.pack import STAGE as PACK
 from tokenmill_shards.packing.pack import Method, PackConfig

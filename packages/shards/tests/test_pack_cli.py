@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tokenmill_core.manifest import MixtureManifest, PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_core.verify import Checked
 from tokenmill_shards import Shard
 from tokenmill_shards.packing.check import check_packed

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, MixtureStage, StageRef
+from tokenmill_core.manifest import StageRef
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_shards.packing.documents import pack_documents
 from tokenmill_shards.packing.pieces import PADDING, Pieces
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards import MixtureReader, TokenStream
 from tokenmill_shards.packing.draws import drawn_documents, plan_draws
 

@@ -10,8 +10,8 @@ import pytest
 from tokenmill_core.build import build_stage
 from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import FimTokens, MixtureManifest, PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import FimTokens, MixtureManifest, PackedManifest
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.parts import parts_of, tokens_of
 from tokenmill_shards.open_samples import open_samples

@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenmill_core.errors import InputError, VerificationError
-from tokenmill_core.manifest import MixtureManifest, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.parts import parts_of, tokens_of
 

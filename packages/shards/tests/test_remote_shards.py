@@ -17,8 +17,9 @@ from servers import ObjectStore, WebServer, object_store
 
 from tokenmill_core import remote, storage
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
-from tokenmill_core.manifest import MixtureManifest, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, verify_files
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.trace import Tracer
 from tokenmill_shards.reading import cache as caching

@@ -11,8 +11,9 @@ import tokenizers
 
 from tokenmill_core.build import build_stage
 from tokenmill_core.executor import LocalExecutor
-from tokenmill_core.manifest import Continued, FimTokens, MixtureManifest, StageRef
+from tokenmill_core.manifest import StageRef
 from tokenmill_core.manifest_io import LoadedManifest, publish
+from tokenmill_core.mixture_manifest import Continued, FimTokens, MixtureManifest
 from tokenmill_core.verify import Checked, find_problems
 from tokenmill_shards.mixing.mix import STAGE
 from tokenmill_shards.mixing.request import MixConfig, StageRules

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_core.manifest import MixtureStage
+from tokenmill_core.mixture_manifest import MixtureStage
 from tokenmill_shards.mixing.request import MixRequest
 from tokenmill_shards.mixing.shares import DENOMINATOR, SourceSize
 from tokenmill_shards.mixing.stages import needs_tokens, solve_stages

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tokenmill_core.errors import VerificationError
-from tokenmill_core.manifest import MixtureSource, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import MixtureSource
 from tokenmill_shards import ShardStore, TokenStream
 from tokenmill_shards.mixing.held_out import count_shards, is_held_out
 from tokenmill_shards.reading.store import shard_tokens

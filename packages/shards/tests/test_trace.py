@@ -13,7 +13,7 @@ from fsspec.implementations.http import HTTPFileSystem
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 from servers import WebServer
 
-from tokenmill_core.manifest import FimTokens
+from tokenmill_core.mixture_manifest import FimTokens
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.parts import parts_of, tokens_of
 from tokenmill_shards.audit.raw_paths import RawPaths, raw_paths

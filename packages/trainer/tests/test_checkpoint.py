@@ -9,8 +9,8 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from tokenmill_core.errors import ConfigError, ManifestError, VerificationError
-from tokenmill_core.manifest import MixtureManifest
 from tokenmill_core.manifest_io import load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_trainer import Engine, RunConfig, checkpoint, initialize
 from tokenmill_trainer.checkpoint_store import (
     list_checkpoints,

@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
-from tokenmill_core.manifest import CheckpointManifest, PackedManifest, RunManifest
+from tokenmill_core.manifest import CheckpointManifest, RunManifest
 from tokenmill_core.manifest_io import load_input, load_manifest, verify_files
+from tokenmill_core.mixture_manifest import PackedManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_trainer import RunConfig
 from tokenmill_trainer.checkpoint_store import list_checkpoints

@@ -16,8 +16,9 @@ from click.testing import CliRunner
 
 from tokenmill_core.errors import ConfigError, VerificationError
 from tokenmill_core.lineage import trace_lineage
-from tokenmill_core.manifest import MixtureManifest, RunManifest
+from tokenmill_core.manifest import RunManifest
 from tokenmill_core.manifest_io import load_manifest, verify_files
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards import Mixture, MixtureReader
 from tokenmill_shards.audit.trace import Tracer
 from tokenmill_trainer import RunConfig, checkpoint, initialize

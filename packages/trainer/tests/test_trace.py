@@ -81,8 +81,8 @@ def test_what_the_log_does_not_know_is_not_guessed(run: RunFolder) -> None:
 
 
 def test_another_mixture_than_that_of_the_run_is_refused(run: RunFolder, mixture: Path, tmp_path: Path) -> None:
-    from tokenmill_core.manifest import MixtureManifest
     from tokenmill_core.manifest_io import load_manifest, publish
+    from tokenmill_core.mixture_manifest import MixtureManifest
 
     manifest = load_manifest(str(mixture), MixtureManifest).manifest
     other = publish(manifest.model_copy(update={"seed": 9}), str(mixture.parent), "seed-9.json")

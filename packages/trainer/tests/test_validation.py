@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokenmill_core.manifest import MixtureStage
+from tokenmill_core.mixture_manifest import MixtureStage
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.loss import IGNORED

@@ -23,13 +23,7 @@ from tokenmill_core import storage
 from tokenmill_core.errors import ConfigError, InputError, TokenmillError
 from tokenmill_core.executor import Executor
 from tokenmill_core.inputs import modified
-from tokenmill_core.manifest import (
-    MANIFEST_NAME,
-    RAW_FILES_NAME,
-    FileEntry,
-    ManifestBase,
-    StageRef,
-)
+from tokenmill_core.manifest import MANIFEST_NAME, RAW_FILES_NAME, FileEntry, ManifestBase, StageRef
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_sizes, load_manifest, publish
 from tokenmill_core.output import check_output, is_single_file, move_in
 from tokenmill_core.progress import ProgressBar

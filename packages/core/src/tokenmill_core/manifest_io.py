@@ -13,16 +13,8 @@ from pydantic import ValidationError
 
 from tokenmill_core import storage
 from tokenmill_core.errors import ManifestError, VerificationError
-from tokenmill_core.manifest import (
-    MANIFEST_ADAPTER,
-    MANIFEST_NAME,
-    SCHEMA_VERSION,
-    FileEntry,
-    InputRef,
-    Kind,
-    Manifest,
-    ManifestBase,
-)
+from tokenmill_core.manifest import MANIFEST_NAME, SCHEMA_VERSION, FileEntry, InputRef, Kind, ManifestBase
+from tokenmill_core.manifest_kinds import MANIFEST_ADAPTER, Manifest
 
 M = TypeVar("M", bound=ManifestBase)
 _HEAD_BYTES = 200

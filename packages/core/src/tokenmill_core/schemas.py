@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
-from tokenmill_core.manifest import SCHEMA_VERSION, Manifest, ManifestBase
+from tokenmill_core.manifest import SCHEMA_VERSION, ManifestBase
+from tokenmill_core.manifest_kinds import Manifest
 
 SUFFIX = ".schema.json"
 

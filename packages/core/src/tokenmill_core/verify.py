@@ -16,8 +16,9 @@ from typing import Any
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError
 from tokenmill_core.lineage import raw_url, read_raw_files
-from tokenmill_core.manifest import MANIFEST_NAME, FileEntry, Kind, MixtureManifest
+from tokenmill_core.manifest import MANIFEST_NAME, FileEntry, Kind
 from tokenmill_core.manifest_io import LoadedManifest, check_hash, check_size, load_input, load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_core.progress import ProgressBar
 
 _LOG = logging.getLogger("tokenmill")

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, SourceUse
+from tokenmill_core.manifest import SourceUse
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource
 from tokenmill_shards.order.permutation import ROUNDS, epoch_key, inverse_groups, permute_groups, round_keys
 from tokenmill_shards.order.sample_order import BLOCK_SIZE, SampleOrder
 

@@ -1,8 +1,8 @@
 """What a run can be fed with, a mixture or a packed dataset: told apart by the manifest."""
 
 from tokenmill_core.errors import InputError, ManifestError
-from tokenmill_core.manifest import MixtureManifest, PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.cache import FileCache
 from tokenmill_shards.reading.reader import MixtureReader

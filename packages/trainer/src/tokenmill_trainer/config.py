@@ -6,7 +6,8 @@ from typing import Any
 from pydantic import ConfigDict, Field, model_validator
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_core.manifest import Frozen, MixtureManifest, PackedManifest
+from tokenmill_core.manifest import Frozen
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_trainer.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.checkpoint_store import CheckpointConfig
 from tokenmill_trainer.data import DataConfig

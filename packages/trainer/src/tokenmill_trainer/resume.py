@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from tokenmill_core.config import validate_config
 from tokenmill_core.errors import ConfigError, VerificationError
-from tokenmill_core.manifest import CheckpointManifest, MixtureManifest, SourceUse
+from tokenmill_core.manifest import CheckpointManifest, SourceUse
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_trainer.config import RunConfig, recorded

@@ -23,13 +23,12 @@ from tokenmill_core.manifest import (
     TOKENIZER_NAME,
     Counts,
     FileEntry,
-    MixtureManifest,
-    PackedManifest,
     RunManifest,
     SourceUse,
     StageRef,
 )
 from tokenmill_core.manifest_io import LoadedManifest, dump_manifest, input_ref, load_input, load_manifest, publish
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards.open_samples import SamplesManifest, load_samples_manifest
 from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoint_store import list_checkpoints

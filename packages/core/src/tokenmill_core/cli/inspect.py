@@ -11,8 +11,9 @@ from rich.table import Table
 from tokenmill_core.cli.options import counted, describe, json_option, wide_console
 from tokenmill_core.errors import ExitCode, TokenmillError
 from tokenmill_core.lineage import Node, read_raw_files, trace_lineage
-from tokenmill_core.manifest import Kind, MixtureManifest
+from tokenmill_core.manifest import Kind
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_core.verify import Checked, find_problems
 
 

@@ -14,8 +14,9 @@ from tokenmill_core.build import Built, build_stage
 from tokenmill_core.config import apply_override, merge, read_toml, validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.executor import EXECUTORS, Executor, open_executor
-from tokenmill_core.manifest import LedgerRow, MixtureManifest, TokenizerManifest
+from tokenmill_core.manifest import LedgerRow, TokenizerManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_core.readers import Format, TextUnit
 from tokenmill_core.stage import StageType
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError
-from tokenmill_core.manifest import MixtureManifest, MixtureSource, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.verify import Checked
 from tokenmill_shards.audit.request_checks import Dataset, request_problems

@@ -10,8 +10,9 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from tokenmill_core.errors import TokenmillError
-from tokenmill_core.manifest import Counts, FimTokens, MixtureManifest
+from tokenmill_core.manifest import Counts
 from tokenmill_core.manifest_io import LoadedManifest, describe_validation_error
+from tokenmill_core.mixture_manifest import FimTokens, MixtureManifest
 from tokenmill_core.verify import Checked
 from tokenmill_shards.mixing.amounts import amount_for
 from tokenmill_shards.mixing.fim import fim_tokens

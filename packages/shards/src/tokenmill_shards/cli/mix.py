@@ -11,8 +11,8 @@ from tokenmill_core import storage
 from tokenmill_core.build import Built, build_stage
 from tokenmill_core.cli.options import gather_config, make_executor, nest, stage_options, summary, wide_console
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_core.manifest import MixtureManifest
 from tokenmill_core.manifest_io import manifest_url
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.mixing.amounts import parse_per_source, parse_tokens
 from tokenmill_shards.mixing.figures import (
     DEFAULT_SEQUENCE_LENGTH,

@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from tokenmill_core.cli.options import build_from_options, nest, stage_options, summary, wide_console
-from tokenmill_core.manifest import PackedManifest
+from tokenmill_core.mixture_manifest import PackedManifest
 from tokenmill_core.sizes import parse_bytes
 from tokenmill_shards.packing.pack import STAGE as PACK
 from tokenmill_shards.packing.pack import Method

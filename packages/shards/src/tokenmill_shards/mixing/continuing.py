@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_core.manifest import Continued, FimTokens, MixtureManifest, MixtureStage, TokensManifest
+from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input, load_manifest
+from tokenmill_core.mixture_manifest import Continued, FimTokens, MixtureManifest, MixtureStage
 from tokenmill_shards.mixing.amounts import EVERY, amount_for
 from tokenmill_shards.mixing.request import MixConfig
 from tokenmill_shards.mixing.shares import DENOMINATOR

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_core.manifest import Frozen, MixtureManifest, MixtureSource
+from tokenmill_core.manifest import Frozen
+from tokenmill_core.mixture_manifest import MixtureManifest, MixtureSource
 from tokenmill_shards.mixing.amounts import MAX_TOKENS, amount_for
 from tokenmill_shards.mixing.infeasible import fixed_epochs_differ
 from tokenmill_shards.mixing.repetition import effective_tokens

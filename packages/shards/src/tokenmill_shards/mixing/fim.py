@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import TOKENIZER_NAME, FimTokens
+from tokenmill_core.manifest import TOKENIZER_NAME
+from tokenmill_core.mixture_manifest import FimTokens
 from tokenmill_tokenizer.open import load, special_tokens_of
 
 USUAL = (

@@ -11,17 +11,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_core.manifest import (
-    Continued,
-    Counts,
-    FimTokens,
-    ManifestBase,
-    MixtureManifest,
-    MixtureSource,
-    MixtureStage,
-    TokensManifest,
-)
+from tokenmill_core.manifest import Counts, ManifestBase, TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest
+from tokenmill_core.mixture_manifest import Continued, FimTokens, MixtureManifest, MixtureSource, MixtureStage
 from tokenmill_core.named_sources import NamedSource, parse_source, refuse_repeated_names, refuse_some_weights
 from tokenmill_core.stage import Inputs, Phase, Stage, StageType, Work, shared_name
 from tokenmill_shards.mixing.amounts import amount_for

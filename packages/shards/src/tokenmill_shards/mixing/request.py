@@ -6,7 +6,8 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_core.manifest import Continued, Frozen
+from tokenmill_core.manifest import Frozen
+from tokenmill_core.mixture_manifest import Continued
 from tokenmill_shards.mixing.amounts import EVERY, Amounts, Shares, Size, Tokens
 
 

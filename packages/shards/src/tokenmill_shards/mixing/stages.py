@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_core.manifest import MixtureStage
+from tokenmill_core.mixture_manifest import MixtureStage
 from tokenmill_shards.mixing.demand import Demand, Span
 from tokenmill_shards.mixing.request import MixRequest, MixSettings, ShareRules, StageRules
 from tokenmill_shards.mixing.shares import DENOMINATOR, SourceSize, integer_weights

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError, VerificationError
-from tokenmill_core.manifest import PackedManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_core.mixture_manifest import PackedManifest
 from tokenmill_core.progress import ProgressBar
 from tokenmill_core.verify import Checked
 from tokenmill_shards.formats.mmididx import Shard

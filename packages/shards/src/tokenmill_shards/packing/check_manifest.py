@@ -6,8 +6,9 @@ from itertools import pairwise
 
 from pydantic import ValidationError
 
-from tokenmill_core.manifest import TOKENIZER_NAME, Kind, PackedManifest
+from tokenmill_core.manifest import TOKENIZER_NAME, Kind
 from tokenmill_core.manifest_io import LoadedManifest, describe_validation_error
+from tokenmill_core.mixture_manifest import PackedManifest
 from tokenmill_shards.formats.places import MASK_SUFFIX
 from tokenmill_shards.packing.pack import Method, PackConfig
 from tokenmill_shards.packing.pieces import PIECES_SUFFIX

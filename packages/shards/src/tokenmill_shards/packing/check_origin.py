@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError
-from tokenmill_core.manifest import Kind, MixtureManifest, PackedManifest
+from tokenmill_core.manifest import Kind
 from tokenmill_core.manifest_io import LoadedManifest, load_input
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_core.verify import Checked
 from tokenmill_shards.formats.mmididx import Shard, sequence_offsets
 from tokenmill_shards.mixture import Located

@@ -8,7 +8,7 @@ windows do: so every token of it but the first is a label once.
 
 import numpy as np
 
-from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.order.permutation import permute
 from tokenmill_shards.packing.best_fit import best_fit
 from tokenmill_shards.packing.keys import pack_key

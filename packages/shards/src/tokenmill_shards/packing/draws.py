@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.formats.mmididx import sequence_offsets
 from tokenmill_shards.order.permutation import ROUNDS, permute, permute_groups, round_keys
 from tokenmill_shards.packing.keys import pack_key

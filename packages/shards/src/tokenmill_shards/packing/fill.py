@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_core.manifest import MixtureManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.compiled import compiled
 from tokenmill_shards.formats.mmididx import sequence_offsets
 from tokenmill_shards.packing.pieces import PADDING, Pieces, ramps

@@ -2,7 +2,8 @@
 
 import hashlib
 
-from tokenmill_core.manifest import MixtureManifest, canonical_json
+from tokenmill_core.manifest import canonical_json
+from tokenmill_core.mixture_manifest import MixtureManifest
 
 
 def pack_key(mixture: MixtureManifest, *what: str | int) -> bytes:

@@ -20,16 +20,9 @@ from pydantic import Field
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
-from tokenmill_core.manifest import (
-    TOKENIZER_NAME,
-    Counts,
-    FileEntry,
-    Frozen,
-    ManifestBase,
-    MixtureManifest,
-    PackedManifest,
-)
+from tokenmill_core.manifest import TOKENIZER_NAME, Counts, FileEntry, Frozen, ManifestBase
 from tokenmill_core.manifest_io import LoadedManifest, load_input, load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_core.stage import Inputs, Phase, Report, Stage, StageType, Task, Work, sum_notes
 from tokenmill_shards.mixing.amounts import Tokens
 from tokenmill_shards.mixture import Mixture, num_windows

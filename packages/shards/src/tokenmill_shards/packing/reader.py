@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError, TokenmillError, VerificationError
-from tokenmill_core.manifest import FileEntry, MixtureManifest, PackedManifest, SourceUse
+from tokenmill_core.manifest import FileEntry, SourceUse
 from tokenmill_core.manifest_io import LoadedManifest, check_sizes, load_input, load_manifest, verify_files
+from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards.formats.mmididx import open_bytes, sequence_offsets
 from tokenmill_shards.formats.places import MASK_SUFFIX
 from tokenmill_shards.packing.account import labels_of_sources

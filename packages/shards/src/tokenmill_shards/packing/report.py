@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tokenmill_core.manifest import PackedManifest
+from tokenmill_core.mixture_manifest import PackedManifest
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_core.manifest import MixtureManifest, canonical_json
+from tokenmill_core.manifest import canonical_json
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.compiled import compiled
 
 NO_TOKEN = -1

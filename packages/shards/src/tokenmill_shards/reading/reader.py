@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_core.errors import InputError, TokenmillError, VerificationError
-from tokenmill_core.manifest import MixtureManifest, SourceUse
+from tokenmill_core.manifest import SourceUse
 from tokenmill_core.manifest_io import load_manifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.mixture import Located, Mixture
 from tokenmill_shards.reading.fim import FillInTheMiddle
 from tokenmill_shards.reading.samples import Samples, apart
