@@ -208,12 +208,10 @@ def options(message: str) -> list[dict[str, Any]]:
 
 
 def merged(request: dict[str, Any], proposal: dict[str, Any]) -> dict[str, Any]:
-    """`request` with what a refusal proposes."""
+    """`request` with what a refusal proposes: one value for all in place of those of single sources."""
     asked = MixRequest(sources=tuple(ABC), **request).model_dump(exclude={"sources"})
     for option, value in proposal.items():
-        asked[option] = (
-            value if option == "tokens" else asked[option] | (value if isinstance(value, dict) else {"*": value})
-        )
+        asked[option] = asked[option] | value if isinstance(value, dict) else value
     return asked
 
 
