@@ -1,6 +1,7 @@
 """Mixtures on a web server and in an object store: the batches that the disk gives, whatever the server does."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Timer
@@ -16,12 +17,17 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 from servers import ObjectStore, WebServer, object_store
 
 from tokenmill_core import remote, storage
+from tokenmill_core.build import build_stage
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
+from tokenmill_core.executor import LocalExecutor
 from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, verify_files
 from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards import MixtureReader
 from tokenmill_shards.audit.trace import Tracer
+from tokenmill_shards.packing.pack import STAGE as PACK
+from tokenmill_shards.packing.pack import PackConfig
+from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading import cache as caching
 from tokenmill_shards.reading.cache import FileCache
 from tokenmill_shards.reading.store import ShardStore, Verify
@@ -241,3 +247,19 @@ def test_tokens_are_mixed_where_they_lie(place, cache, tmp_path, prep, tokenize)
     }
     samples = [MixtureReader.open(loaded.url, LENGTH, cache=cache).samples(INDICES).tokens for loaded in (remote, same)]
     assert (samples[0] == samples[1]).all()
+
+
+def test_the_next_packed_shard_is_fetched_while_one_is_read(make_tokens, make_mixture, tmp_path, cache):
+    mixture = make_mixture({"one": (make_tokens("one", [[5, 12, 40, 3] * 6, [9] * 20]), 1)})
+    config = PackConfig(sequence_length=LENGTH, tokens=80 * LENGTH, shard_bytes=30 * 2 * (LENGTH + 1))
+    built = build_stage(PACK.build(config, [mixture.url], None), str(tmp_path / "packed"), LocalExecutor(1))
+    local, (first, second, third) = PackedReader.open(built.loaded.url), built.loaded.manifest.shards
+    with WebServer(tmp_path / "packed") as server:
+        reader = PackedReader.open(f"{server.url}/manifest.json", verify="sizes", cache=cache)
+        server.downloads.clear()  # sizes are asked for by the same requests
+        assert (reader.samples(np.arange(2)).tokens == local.samples(np.arange(2)).tokens).all()
+        wanted, deadline = {f"/{second}.bin", f"/{second}.pieces.parquet"}, time.monotonic() + 20
+        while not wanted <= set(server.downloads) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert {f"/{first}.bin", *wanted} <= set(server.downloads)
+        assert f"/{third}.bin" not in server.downloads

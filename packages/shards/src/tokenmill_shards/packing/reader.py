@@ -222,14 +222,28 @@ class PackedReader:
             mask = open_bytes(self._path(name + MASK_SUFFIX)).reshape(samples, self._width)
         starts = np.cumsum(pieces.num_tokens) - pieces.num_tokens - pieces.sequence * self._width
         first_pieces = np.searchsorted(pieces.sequence, np.arange(samples + 1))
+        self._fetch_ahead(number + 1)
         return _Shard(tokens.reshape(samples, self._width), mask, pieces, starts, first_pieces)
 
+    def _fetch_ahead(self, number: int) -> None:
+        """Begin to fetch shard `number`, if there is one and it lies elsewhere: they are read one after another."""
+        if number >= len(self.manifest.shards) or storage.is_local(self._loaded.url):
+            return
+        for suffix in (".bin", PIECES_SUFFIX, *((MASK_SUFFIX,) if self.manifest.loss_mask else ())):
+            entry = self._entry(self.manifest.shards[number] + suffix)
+            self._files.prefetch(self._loaded.file_url(entry.path), entry)
+
     def _path(self, relative: str) -> Path:
+        entry = self._entry(relative)
+        url = self._loaded.file_url(relative)
+        return storage.local_path(url) if storage.is_local(url) else self._files.path(url, entry)
+
+    def _entry(self, relative: str) -> FileEntry:
         if relative not in self._entries:
             raise VerificationError(f"{self._loaded.url}: names a shard but not its file {relative}; pack again")
-        entry: FileEntry = self._entries[relative]
-        url = self._loaded.file_url(relative)
-        if storage.is_local(url):
-            return storage.local_path(url)
-        self._cache = self._cache or FileCache.open()
-        return self._cache.path(url, entry)
+        return self._entries[relative]
+
+    @cached_property
+    def _files(self) -> FileCache:
+        """Where copies of remote files lie."""
+        return self._cache or FileCache.open()
