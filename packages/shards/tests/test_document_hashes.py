@@ -14,8 +14,7 @@ from pydantic import ValidationError
 
 from tokenmill_core.errors import VerificationError
 from tokenmill_shards.formats.mmididx import sequence_offsets
-from tokenmill_shards.formats.places import read_hashes
-from tokenmill_shards.mixing.held_out import is_held_out
+from tokenmill_shards.formats.places import is_held_out, read_hashes
 from tokenmill_shards.writing.document_hashes import hash_ids, hash_texts
 from tokenmill_shards.writing.tokenize import TokenizeConfig
 

@@ -18,14 +18,13 @@ from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, publish
 from tokenmill_core.stage import Report, Work
 from tokenmill_shards import Shard
-from tokenmill_shards.formats.places import read_hashes
+from tokenmill_shards.formats.places import is_held_out, read_hashes
 from tokenmill_shards.mixing import held_out
 from tokenmill_shards.mixing.held_out import (
     HeldOutCounts,
     count_shards,
     held_out_counts,
     held_out_phase,
-    is_held_out,
     nearest_share,
     refuse_nothing_held_out,
     without_training,

@@ -14,7 +14,8 @@ from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_core.mixture_manifest import MixtureSource
 from tokenmill_shards import ShardStore, TokenStream
-from tokenmill_shards.mixing.held_out import count_shards, is_held_out
+from tokenmill_shards.formats.places import is_held_out
+from tokenmill_shards.mixing.held_out import count_shards
 from tokenmill_shards.reading.store import shard_tokens
 
 MakeTokens = Callable[..., LoadedManifest[TokensManifest]]

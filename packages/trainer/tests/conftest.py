@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from tokenmill_shards.reading.samples import Samples
+from tokenmill_trainer import checkpoint, initialize
+from tokenmill_trainer.checkpoint_store import require_verified
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.data import GlobalBatches
 
@@ -46,6 +48,50 @@ class RowsOfDocuments:
         counted = (places != cuts - 1) & (indices[:, None] % 8 != 2)
         positions = np.where(places < cuts, places, places - cuts)
         return RandomSamples().samples(indices)._replace(counted=counted, positions=positions if self.apart else None)
+
+
+@pytest.fixture(scope="session")
+def on_two_ranks() -> Callable[[str, RunConfig, Path], None]:
+    """on_two_ranks(worker, config, out): run the script `worker` of this folder under torchrun, `worker config out`."""
+
+    def run(worker: str, config: RunConfig, out: Path) -> None:
+        here = Path(__file__).parent
+        paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        command = [*launcher, str(here / worker), config.model_dump_json(), str(out)]
+        environment = {**ONE_THREAD, "PYTHONPATH": paths}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def on_one_process() -> Callable[..., torch.Tensor]:
+    """on_one_process(config, source, start): (loss, norm) of each step, from the checkpoint in `start` if any."""
+
+    def run(config: RunConfig, source: GlobalBatches, start: Path | None = None) -> torch.Tensor:
+        reports = []
+        with initialize(config, source) as engine:
+            if start is not None:
+                checkpoint.restore(engine, require_verified(start, pytest.fail))
+            for batch in engine.batches():
+                engine.backward(engine(batch))
+                report = engine.step()
+                if report is not None:
+                    reports.append([report.loss, report.grad_norm])
+        return torch.tensor(reports, dtype=torch.float64)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def transformers() -> Any:
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
 
 
 @pytest.fixture

@@ -103,15 +103,6 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def transformers() -> Any:
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    return transformers
-
-
 @torch.no_grad()
 def randomise(model: torch.nn.Module) -> None:
     """No parameter, norm and bias included, keeps the value that it starts from."""

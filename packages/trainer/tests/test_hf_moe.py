@@ -141,15 +141,6 @@ THEIRS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def transformers() -> Any:
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    transformers.utils.logging.set_verbosity_error()
-    return transformers
-
-
 @torch.no_grad()
 def randomise(model: torch.nn.Module) -> None:
     """Every value random, biases of routers too, and routers decided enough that rounding changes no choice."""

@@ -1,9 +1,6 @@
 """Experts in the engine: any split of the batch, any layout, stopped and resumed, the numbers stay the same."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,8 +102,10 @@ def test_bf16_computes_about_what_fp32_does(make_config: MakeConfig, source: Glo
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path]:
-    folder, here = tmp_path_factory.mktemp("two-ranks"), Path(__file__).parent
+def two_ranks(
+    tmp_path_factory: pytest.TempPathFactory, on_two_ranks: Callable[[str, RunConfig, Path], None]
+) -> tuple[RunConfig, Path]:
+    folder = tmp_path_factory.mktemp("two-ranks")
     shape: dict[str, Any] = {"vocab_size": 503, "hidden_size": 48, "intermediate_size": 96, "num_heads": 6}
     config = RunConfig.model_validate(
         {
@@ -116,28 +115,21 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunConfig, Path
             "training": {"steps": 5, "global_batch_size": 8, "micro_batch_size": 2},
         }
     )
-    paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "error"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, str(here / "parity_worker.py"), config.model_dump_json(), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    on_two_ranks("parity_worker.py", config, folder)
     return config, folder
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_two_ranks_compute_what_one_does_and_one_goes_on_from_them(
-    two_ranks: tuple[RunConfig, Path], documents_apart: GlobalBatches, zero_stage: int
+    two_ranks: tuple[RunConfig, Path],
+    documents_apart: GlobalBatches,
+    on_one_process: Callable[..., Tensor],
+    zero_stage: int,
 ) -> None:
     config, folder = two_ranks
     first, second = json.loads((folder / f"stage-{zero_stage}.json").read_text())
     assert first == second, "the ranks disagree about the norm or the loss"
-    with initialize(config, documents_apart) as engine:
-        alone = torch.tensor(run_steps(engine), dtype=torch.float64)[:, [0, 2]]
+    alone = on_one_process(config, documents_apart)
     torch.testing.assert_close(torch.tensor(first, dtype=torch.float64), alone, atol=1e-5, rtol=1e-5)
-    with initialize(config, documents_apart) as engine:
-        found = newest_verified(folder / f"stage-{zero_stage}", pytest.fail)
-        assert found is not None
-        checkpoint.restore(engine, found)
-        resumed = torch.tensor(run_steps(engine), dtype=torch.float64)[:, [0, 2]]
+    resumed = on_one_process(config, documents_apart, folder / f"stage-{zero_stage}")
     torch.testing.assert_close(resumed, alone[3:], atol=1e-5, rtol=1e-5)

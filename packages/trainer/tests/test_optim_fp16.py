@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,17 +121,13 @@ def test_the_scale_is_part_of_a_checkpoint(tmp_path: Path, make_config: MakeConf
         assert torch.equal(engine.loss_scale.state(), state)
 
 
-def test_ranks_skip_together_whichever_of_them_overflows(tmp_path: Path, make_config: MakeConfig) -> None:
+def test_ranks_skip_together_whichever_of_them_overflows(
+    tmp_path: Path, make_config: MakeConfig, on_two_ranks: Callable[[str, RunConfig, Path], None]
+) -> None:
     training = {"precision": "fp16", "steps": 5, "global_batch_size": 16, "micro_batch_size": 4}
     config = make_config(training={**training, "batch_ramp": [[0, 8], [512, 16]]})
-    here, result = Path(__file__).parent, tmp_path / "result.json"
-    paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "error"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, str(here / "overflow_worker.py"), config.model_dump_json(), str(result)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-
+    result = tmp_path / "result.json"
+    on_two_ranks("overflow_worker.py", config, result)
     stages = json.loads(result.read_text())
     for first, second in stages:
         assert first == second

@@ -1,20 +1,18 @@
 """Muon and Adafactor at each ZeRO stage: two ranks compute what one process does, and one goes on where two stopped."""
 
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from tokenmill_trainer import checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import newest_verified
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.data import GlobalBatches
 
 TOLERANCE = 5e-5
+TwoRanks = Callable[[str, RunConfig, Path], None]
+OneProcess = Callable[..., torch.Tensor]
 
 
 @pytest.fixture(scope="module", params=["muon", "adafactor"])
@@ -33,37 +31,16 @@ def config(request: pytest.FixtureRequest) -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def two_ranks(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder, here = tmp_path_factory.mktemp("two-ranks"), Path(__file__).parent
-    paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "error"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, str(here / "parity_worker.py"), config.model_dump_json(), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+def two_ranks(config: RunConfig, tmp_path_factory: pytest.TempPathFactory, on_two_ranks: TwoRanks) -> Path:
+    folder = tmp_path_factory.mktemp("two-ranks")
+    on_two_ranks("parity_worker.py", config, folder)
     return folder
 
 
-def run(config: RunConfig, source: GlobalBatches, start: Path | None = None) -> torch.Tensor:
-    """(loss, norm) of each step, on one process, from the start or the checkpoint in `start`."""
-    reports = []
-    with initialize(config, source) as engine:
-        if start is not None:
-            found = newest_verified(start, pytest.fail)
-            assert found is not None
-            checkpoint.restore(engine, found)
-        for batch in engine.batches():
-            engine.backward(engine(batch))
-            report = engine.step()
-            if report is not None:
-                reports.append([report.loss, report.grad_norm])
-    return torch.tensor(reports, dtype=torch.float64)
-
-
 def test_every_stage_computes_what_one_process_does(
-    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, on_one_process: OneProcess
 ) -> None:
-    expected = run(config, documents_apart)
+    expected = on_one_process(config, documents_apart)
     for stage in range(4):
         first, second = json.loads((two_ranks / f"stage-{stage}.json").read_text())
         assert first == second, "the ranks disagree about the norm or the loss"
@@ -72,8 +49,8 @@ def test_every_stage_computes_what_one_process_does(
 
 @pytest.mark.parametrize("stage", [0, 3])
 def test_one_process_goes_on_where_two_have_stopped(
-    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, stage: int
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, on_one_process: OneProcess, stage: int
 ) -> None:
     unbroken = torch.tensor(json.loads((two_ranks / f"stage-{stage}.json").read_text())[0], dtype=torch.float64)
-    resumed = run(config, documents_apart, two_ranks / f"stage-{stage}")
+    resumed = on_one_process(config, documents_apart, two_ranks / f"stage-{stage}")
     torch.testing.assert_close(resumed, unbroken[3:], atol=TOLERANCE, rtol=0)

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokenmill_trainer import checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import newest_verified
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.data import GlobalBatches
 
-MakeConfig = Callable[..., RunConfig]
+TwoRanks = Callable[[str, RunConfig, Path], None]
+OneProcess = Callable[..., torch.Tensor]
 
 
 @pytest.fixture(scope="module")
@@ -29,51 +28,26 @@ def config() -> RunConfig:
 
 
 @pytest.fixture(scope="module")
-def two_ranks(config: RunConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import os
-    import subprocess
-    import sys
-
+def two_ranks(config: RunConfig, tmp_path_factory: pytest.TempPathFactory, on_two_ranks: TwoRanks) -> Path:
     folder = tmp_path_factory.mktemp("two-ranks")
-    here = Path(__file__).parent
-    paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONWARNINGS": "error"}
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*launcher, str(here / "parity_worker.py"), config.model_dump_json(), str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    on_two_ranks("parity_worker.py", config, folder)
     return folder
-
-
-def single_process(config: RunConfig, source: GlobalBatches, start: Path | None = None) -> torch.Tensor:
-    reports = []
-    with initialize(config, source) as engine:
-        if start is not None:
-            found = newest_verified(start, pytest.fail)
-            assert found is not None
-            checkpoint.restore(engine, found)
-        for batch in engine.batches():
-            engine.backward(engine(batch))
-            report = engine.step()
-            if report is not None:
-                reports.append([report.loss, report.grad_norm])
-    return torch.tensor(reports, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_losses_and_norms_equal_those_of_one_process(
-    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, zero_stage: int
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, on_one_process: OneProcess, zero_stage: int
 ) -> None:
     first, second = json.loads((two_ranks / f"stage-{zero_stage}.json").read_text())
     assert first == second, "the ranks disagree about the norm or the loss"
-    expected = single_process(config, documents_apart)
+    expected = on_one_process(config, documents_apart)
     torch.testing.assert_close(torch.tensor(first, dtype=torch.float64), expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
 def test_one_process_goes_on_where_two_have_stopped(
-    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, zero_stage: int
+    config: RunConfig, two_ranks: Path, documents_apart: GlobalBatches, on_one_process: OneProcess, zero_stage: int
 ) -> None:
-    resumed = single_process(config, documents_apart, two_ranks / f"stage-{zero_stage}")
+    resumed = on_one_process(config, documents_apart, two_ranks / f"stage-{zero_stage}")
     unbroken = torch.tensor(json.loads((two_ranks / f"stage-{zero_stage}.json").read_text())[0], dtype=torch.float64)
     torch.testing.assert_close(resumed, unbroken[3:], atol=1e-5, rtol=0)

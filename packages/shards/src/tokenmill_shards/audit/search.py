@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.progress import ProgressBar
 from tokenmill_shards.audit.trace import Row, Tracer
-from tokenmill_shards.mixing.held_out import is_held_out
+from tokenmill_shards.formats.places import is_held_out
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_shards.reading.store import ShardStore

@@ -15,6 +15,7 @@ PLACES_SUFFIX = ".documents.parquet"
 MASK_SUFFIX = ".loss_mask.bin"
 """`<shard>.loss_mask.bin`: a byte a token, in the order of the shard's tokens; 1 where it counts, else 0."""
 HASH = "hash"
+NUM_HASHES = 1 << 64
 PLACES_SCHEMA = pa.schema(
     [
         pa.field("file", pa.string(), nullable=False),
@@ -65,3 +66,10 @@ def read_hashes(path: Path) -> NDArray[np.uint64]:
             )
         hashes: NDArray[np.uint64] = table.read(columns=[HASH]).column(0).to_numpy()
     return hashes
+
+
+def is_held_out(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Which documents `share` (0 to 1, exclusive) holds out, by the `hashes` (documents,) of their texts."""
+    assert 0 <= share < 1, share
+    held_out: NDArray[np.bool_] = hashes < np.uint64(int(share * NUM_HASHES))  # exact: the share times a power of two
+    return held_out

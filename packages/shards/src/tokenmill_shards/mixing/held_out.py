@@ -13,19 +13,18 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError, TokenmillError, VerificationError
 from tokenmill_core.manifest import TokensManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_input
 from tokenmill_core.stage import Phase, Report, Task, Work
+from tokenmill_shards.formats.places import NUM_HASHES, is_held_out
 from tokenmill_shards.reading.cache import FileCache
 from tokenmill_shards.reading.store import ShardStore, shard_tokens
 
 HOLD_OUT = "hold-out"
 """Name of the phase that counts."""
-NUM_HASHES = 1 << 64
 TASK_TOKENS = 1 << 33
 """A task counts shards of about this many tokens: their documents take it seconds."""
 IMPORT = "import-tokens"
@@ -48,13 +47,6 @@ class HeldOutCounts(NamedTuple):
     """Of all its documents: a larger share of 2⁶⁴ holds one out. 2⁶⁴ − 1 where it has none."""
     highest_hash: int
     """A share of 2⁶⁴ up to this leaves one in. 0 where it has none."""
-
-
-def is_held_out(hashes: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Which documents `share` (0 to 1, exclusive) holds out, by the `hashes` (documents,) of their texts."""
-    assert 0 <= share < 1, share
-    held_out: NDArray[np.bool_] = hashes < np.uint64(int(share * NUM_HASHES))  # exact: the share times a power of two
-    return held_out
 
 
 def held_out_phase(datasets: Datasets, share: float) -> Phase:

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from tokenmill_core.errors import VerificationError
 from tokenmill_core.mixture_manifest import MixtureSource
 from tokenmill_shards.formats.mmididx import sequence_offsets
-from tokenmill_shards.formats.places import Place
-from tokenmill_shards.mixing.held_out import is_held_out
+from tokenmill_shards.formats.places import Place, is_held_out
 from tokenmill_shards.reading.store import ShardStore, shard_tokens
 
 SHARDS_INDEXED = 64
