@@ -25,7 +25,7 @@ from loading_data import make_mixture
 from turns import summary, take_turns
 
 from tokenmill_shards import SampleOrder
-from tokenmill_trainer.data import GlobalBatches, RankSamples
+from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
 
 NUM_TOKENS, ROUNDS, STEPS = 200_000_000, 20, 200
 PEERS = ("litdata", "litdata-loader", "mosaicml")

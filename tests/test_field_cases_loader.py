@@ -24,7 +24,7 @@ from tokenmill_shards import MixtureReader
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Batch, Engine
 from tokenmill_trainer.loop import train
-from tokenmill_trainer.step_log import StepLog
+from tokenmill_trainer.watching.step_log import StepLog
 
 LENGTH, BATCH = 64, 8
 Windows = dict[int, list[int]]

@@ -13,10 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from tokenmill_shards.reading.samples import Samples
-from tokenmill_trainer import checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import require_verified
+from tokenmill_trainer import initialize
+from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.data import GlobalBatches
 
 VOCABULARY, LENGTH = 503, 32
 TOKENMILL = "import sys; from tokenmill_{0}.cli import main; sys.argv[0] = '{1}'; main()"

@@ -11,8 +11,8 @@ import conftest
 import torch
 from torch.distributed.tensor import DTensor
 
+from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.data import GlobalBatches
 from tokenmill_trainer.engine import Engine, initialize
 from tokenmill_trainer.world import start_world
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import conftest
 
-from tokenmill_trainer import checkpoint
+from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.data import GlobalBatches
 from tokenmill_trainer.engine import initialize
 from tokenmill_trainer.world import start_world
 

@@ -11,8 +11,10 @@ from torch.distributed.tensor import DTensor
 from tokenmill_core.errors import ConfigError, ManifestError, VerificationError
 from tokenmill_core.manifest_io import load_manifest
 from tokenmill_core.mixture_manifest import MixtureManifest
-from tokenmill_trainer import Engine, RunConfig, checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import (
+from tokenmill_trainer import Engine, RunConfig, initialize
+from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import (
     list_checkpoints,
     newest_verified,
     remove_unfinished,
@@ -20,7 +22,6 @@ from tokenmill_trainer.checkpoint_store import (
     verify_checkpoint,
 )
 from tokenmill_trainer.config import recorded
-from tokenmill_trainer.data import GlobalBatches
 from tokenmill_trainer.resume import check_resumable
 
 MakeConfig = Callable[..., RunConfig]

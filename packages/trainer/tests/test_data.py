@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tokenmill_core.errors import VerificationError
 from tokenmill_shards.reading.samples import Samples
-from tokenmill_trainer.data import GlobalBatches, tensors_of
+from tokenmill_trainer.batches.data import GlobalBatches, tensors_of
 from tokenmill_trainer.loss import IGNORED
 
 

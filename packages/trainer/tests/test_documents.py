@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tokenmill_trainer import RunConfig, initialize
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
 from tokenmill_trainer.model import Decoder, ModelConfig
 from tokenmill_trainer.model.init import initialize_weights

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tokenmill_trainer.console import RunConsole
-from tokenmill_trainer.metrics import StepMeter
-from tokenmill_trainer.plot import plot_loss, smoothed
 from tokenmill_trainer.report import Progress, StepReport
-from tokenmill_trainer.step_log import StepLog, read_steps
+from tokenmill_trainer.watching.console import RunConsole
+from tokenmill_trainer.watching.metrics import StepMeter
+from tokenmill_trainer.watching.plot import plot_loss, smoothed
+from tokenmill_trainer.watching.step_log import StepLog, read_steps
 
 
 def test_a_log_forgets_the_steps_that_run_again_and_half_a_line(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from tokenmill_trainer import RunConfig, initialize
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.loss import IGNORED, LossConfig, chunked_loss_sums, loss_sums
 
 ROWS, WIDTH, VOCABULARY = 37, 12, 53

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_trainer import RunConfig, initialize
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.model import Decoder, ModelConfig
 from tokenmill_trainer.model.attention import attend
 from tokenmill_trainer.model.feed_forward import FeedForward

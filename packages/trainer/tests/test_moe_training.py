@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tokenmill_trainer import Engine, RunConfig, checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import newest_verified
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer import Engine, RunConfig, initialize
+from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import newest_verified
 
 MakeConfig = Callable[..., RunConfig]
 EXPERTS = {

@@ -9,7 +9,7 @@ from torch import nn
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_trainer import RunConfig, initialize
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.model import Decoder, ModelConfig
 from tokenmill_trainer.optim import GroupConfig, OptimizerConfig, build_optimizer, set_learning_rate
 from tokenmill_trainer.optim.adafactor import Adafactor

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from tokenmill_core.errors import ConfigError, InputError
-from tokenmill_trainer import Engine, RunConfig, checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import require_verified
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer import Engine, RunConfig, initialize
+from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.resume import check_resumable
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.trained_model import load_trained

@@ -16,14 +16,14 @@ from tokenmill_core.manifest_io import load_input, load_manifest, verify_files
 from tokenmill_core.mixture_manifest import PackedManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_trainer import RunConfig
-from tokenmill_trainer.checkpoint_store import list_checkpoints
+from tokenmill_trainer.checkpoints.store import list_checkpoints
 from tokenmill_trainer.cli.inspect import checkpoints
 from tokenmill_trainer.loop import train
 from tokenmill_trainer.resume import check_ledger
 from tokenmill_trainer.run_folder import RunFolder
-from tokenmill_trainer.step_log import read_steps
 from tokenmill_trainer.trace import trace_step
 from tokenmill_trainer.trained_model import load_trained
+from tokenmill_trainer.watching.step_log import read_steps
 
 LENGTH, SEQUENCES = 32, 50
 Losses = Callable[[Path], list[float]]

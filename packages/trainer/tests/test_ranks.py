@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.data import GlobalBatches
 
 TwoRanks = Callable[[str, RunConfig, Path], None]
 OneProcess = Callable[..., torch.Tensor]

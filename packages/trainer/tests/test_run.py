@@ -67,8 +67,8 @@ def test_two_processes_draw_the_same_samples_and_compute_the_same_losses(
 
 
 STRUCK = """
-import os, signal, sys
-from tokenmill_trainer import {module} as module
+import importlib, os, signal, sys
+module = importlib.import_module("tokenmill_trainer.{module}")
 owner = {owner}
 inner, calls = getattr(owner, "{name}"), []
 def strike(*arguments, **options):
@@ -96,10 +96,10 @@ def strike(
 @pytest.mark.parametrize(
     ("module", "owner", "name", "nth", "resumed_from"),
     [
-        pytest.param("step_log", "module.StepLog", "write", 12, 4, id="between two checkpoints"),
-        pytest.param("checkpoint", "module", "save_sharded", 1, None, id="before the first save"),
-        pytest.param("checkpoint", "module", "publish", 2, 4, id="in the middle of a save"),
-        pytest.param("checkpoint", "module", "prune", 2, 8, id="before old ones are removed"),
+        pytest.param("watching.step_log", "module.StepLog", "write", 12, 4, id="between two checkpoints"),
+        pytest.param("checkpoints.checkpoint", "module", "save_sharded", 1, None, id="before the first save"),
+        pytest.param("checkpoints.checkpoint", "module", "publish", 2, 4, id="in the middle of a save"),
+        pytest.param("checkpoints.checkpoint", "module", "prune", 2, 8, id="before old ones are removed"),
     ],
 )
 def test_a_killed_run_resumed_is_the_unbroken_run(
@@ -134,7 +134,7 @@ def test_a_signal_saves_and_ends_with_its_own_code(
 ) -> None:
     out = tmp_path / "stopped"
     arguments = ["run", "--config", run_toml, "--mixture", mixture, "--out", out]
-    stopped = strike("step_log", "module.StepLog", "write", 5, "SIGTERM", *arguments)
+    stopped = strike("watching.step_log", "module.StepLog", "write", 5, "SIGTERM", *arguments)
     assert stopped.returncode == 75, stopped.stderr
     assert "stopped by SIGTERM after step 3: go on with --resume" in stopped.stderr
     assert len(losses(out)) == 3

@@ -10,10 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_trainer import RunConfig, checkpoint, initialize
-from tokenmill_trainer.batch_plan import BatchPlan
-from tokenmill_trainer.checkpoint_store import require_verified
-from tokenmill_trainer.data import GlobalBatches
+from tokenmill_trainer import RunConfig, initialize
+from tokenmill_trainer.batches.batch_plan import BatchPlan
+from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.optim import ScheduleConfig, learning_rate
 from tokenmill_trainer.resume import check_resumable
 

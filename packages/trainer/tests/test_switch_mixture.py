@@ -21,8 +21,9 @@ from tokenmill_core.manifest_io import load_manifest, verify_files
 from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards import Mixture, MixtureReader
 from tokenmill_shards.audit.trace import Tracer
-from tokenmill_trainer import RunConfig, checkpoint, initialize
-from tokenmill_trainer.checkpoint_store import list_checkpoints, require_verified
+from tokenmill_trainer import RunConfig, initialize
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import list_checkpoints, require_verified
 from tokenmill_trainer.cli.inspect import checkpoints
 from tokenmill_trainer.loop import train
 from tokenmill_trainer.resume import check_ledger

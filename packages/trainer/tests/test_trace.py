@@ -13,8 +13,8 @@ from tokenmill_trainer import RunConfig
 from tokenmill_trainer.cli.inspect import trace
 from tokenmill_trainer.loop import train
 from tokenmill_trainer.run_folder import RunFolder
-from tokenmill_trainer.step_log import read_steps
 from tokenmill_trainer.trace import TracedStep, trace_document_of_run, trace_step, traced_steps
+from tokenmill_trainer.watching.step_log import read_steps
 
 LENGTH, BATCH = 32, 8
 

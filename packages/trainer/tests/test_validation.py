@@ -10,8 +10,8 @@ import torch
 from tokenmill_core.mixture_manifest import MixtureStage
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer import Engine, RunConfig, initialize
+from tokenmill_trainer.evaluation.validation import ValidationConfig, rank_batches, stage_weights, validate
 from tokenmill_trainer.loss import IGNORED
-from tokenmill_trainer.validation import ValidationConfig, rank_batches, stage_weights, validate
 
 LENGTH, SOURCES = 32, ("core", "trainer")
 ALL = 10_000

@@ -8,16 +8,16 @@ from pydantic import ConfigDict, Field, model_validator
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import Frozen
 from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
-from tokenmill_trainer.batch_plan import BatchPlan, RampSize, RampTokens
-from tokenmill_trainer.checkpoint_store import CheckpointConfig
-from tokenmill_trainer.data import DataConfig
-from tokenmill_trainer.ema import EmaConfig
+from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
+from tokenmill_trainer.batches.data import DataConfig
+from tokenmill_trainer.checkpoints.store import CheckpointConfig
+from tokenmill_trainer.evaluation.validation import ValidationConfig
+from tokenmill_trainer.layout.sharding import Precision, ZeroStage
 from tokenmill_trainer.loss import LossConfig
-from tokenmill_trainer.metrics import LoggingConfig
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
-from tokenmill_trainer.parallel import Precision, ZeroStage
-from tokenmill_trainer.validation import ValidationConfig
+from tokenmill_trainer.optim.ema import EmaConfig
+from tokenmill_trainer.watching.metrics import LoggingConfig
 
 
 class TrainingConfig(Frozen):

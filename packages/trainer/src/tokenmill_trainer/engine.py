@@ -27,17 +27,17 @@ from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
-from tokenmill_trainer.agreed_steps import AgreedStep, agreed_steps
+from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
+from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
+from tokenmill_trainer.batches.open_data import open_data, open_validation
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted
-from tokenmill_trainer.data import GlobalBatches, RankSamples
-from tokenmill_trainer.ema import WeightAverage
+from tokenmill_trainer.layout.sharding import build_model, global_gradient_norm, prepare_backward, scale_gradients
 from tokenmill_trainer.loss import training_loss_sums
-from tokenmill_trainer.loss_scale import LossScale
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.model.balance import forget_loads, update_biases
-from tokenmill_trainer.open_data import open_data, open_validation
 from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
-from tokenmill_trainer.parallel import build_model, global_gradient_norm, prepare_backward, scale_gradients
+from tokenmill_trainer.optim.ema import WeightAverage
+from tokenmill_trainer.optim.loss_scale import LossScale
 from tokenmill_trainer.report import Progress, StepReport
 from tokenmill_trainer.world import World, start_world
 
@@ -47,7 +47,7 @@ class NonFiniteError(TokenmillError, ArithmeticError):
 
 
 class StepSource(Protocol):
-    """Where the samples come from: `data.GlobalBatches`, or whatever yields this rank's part of each global batch."""
+    """Where the samples come from: `GlobalBatches`, or whatever yields this rank's part of each global batch."""
 
     def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
         """`num_steps` steps from sample `consumed_samples` on."""

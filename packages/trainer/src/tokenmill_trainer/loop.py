@@ -14,19 +14,19 @@ from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_shards.statistics import unigram_entropy
-from tokenmill_trainer import checkpoint, checkpoint_store
+from tokenmill_trainer.batches.open_data import check_enough
+from tokenmill_trainer.checkpoints import checkpoint, store
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.console import RunConsole
 from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
-from tokenmill_trainer.metrics import StepMeter
+from tokenmill_trainer.evaluation.validation import validate
+from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.model.flops import flops_per_token, peak_flops
-from tokenmill_trainer.open_data import check_enough
 from tokenmill_trainer.report import StepReport
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
 from tokenmill_trainer.run_folder import RunFolder
-from tokenmill_trainer.signals import StopSignals
-from tokenmill_trainer.step_log import StepLog, read_steps
-from tokenmill_trainer.validation import validate
+from tokenmill_trainer.watching.console import RunConsole
+from tokenmill_trainer.watching.metrics import StepMeter
+from tokenmill_trainer.watching.step_log import StepLog, read_steps
 
 SUMMARY_STEPS = 20
 
@@ -92,7 +92,7 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     found = None
     if resume:
         world.on_main(run.check_ours)
-        found = world.on_main(lambda: checkpoint_store.newest_verified(run.checkpoints, console.say))
+        found = world.on_main(lambda: store.newest_verified(run.checkpoints, console.say))
         if found is None:
             console.say(f"{run.path}: no checkpoint yet, starting from the beginning")
     else:
@@ -107,7 +107,7 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     if engine.config.validation.interval:
         for reason in _reasons_against_validation(engine):
             console.say(f"no validation: {reason}")
-    world.on_main(lambda: checkpoint_store.remove_unfinished(run.checkpoints))
+    world.on_main(lambda: store.remove_unfinished(run.checkpoints))
     world.on_main(lambda: run.begin(engine.config, _mixture(engine)))
 
 

@@ -31,11 +31,11 @@ from tokenmill_core.manifest_io import LoadedManifest, dump_manifest, input_ref,
 from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards.open_samples import SamplesManifest, load_samples_manifest
 from tokenmill_trainer import __version__
-from tokenmill_trainer.checkpoint_store import list_checkpoints
+from tokenmill_trainer.checkpoints.store import list_checkpoints
 from tokenmill_trainer.config import RunConfig, recorded
-from tokenmill_trainer.plot import plot_loss
 from tokenmill_trainer.report import Progress
-from tokenmill_trainer.step_log import read_steps
+from tokenmill_trainer.watching.plot import plot_loss
+from tokenmill_trainer.watching.step_log import read_steps
 
 
 class RunFolder:

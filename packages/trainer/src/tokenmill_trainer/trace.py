@@ -10,9 +10,9 @@ from tokenmill_core.errors import InputError, VerificationError
 from tokenmill_shards.audit.search import Query, trace_document
 from tokenmill_shards.audit.trace import Row, Tracer
 from tokenmill_shards.open_samples import load_samples_manifest
-from tokenmill_trainer.open_data import open_traced
+from tokenmill_trainer.batches.open_data import open_traced
 from tokenmill_trainer.run_folder import RunFolder, locate_mixture
-from tokenmill_trainer.step_log import read_steps
+from tokenmill_trainer.watching.step_log import read_steps
 
 
 class TracedStep(NamedTuple):

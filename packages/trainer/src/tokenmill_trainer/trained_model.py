@@ -12,8 +12,8 @@ from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import CheckpointManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import load_samples_manifest
-from tokenmill_trainer.checkpoint import read_tensors
-from tokenmill_trainer.checkpoint_store import require_verified
+from tokenmill_trainer.checkpoints.checkpoint import read_tensors
+from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.world import start_world

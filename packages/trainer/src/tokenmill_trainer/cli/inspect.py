@@ -31,7 +31,7 @@ def checkpoints(run_path: Path, verify: bool, as_json: bool) -> int:
       pretrain checkpoints runs/first
       pretrain checkpoints runs/first --verify --json
     """
-    from tokenmill_trainer.checkpoint_store import list_checkpoints
+    from tokenmill_trainer.checkpoints.store import list_checkpoints
 
     rows = [describe_checkpoint(path, verify) for path in list_checkpoints(_run_in(run_path).checkpoints)]
     if as_json:
@@ -43,7 +43,7 @@ def checkpoints(run_path: Path, verify: bool, as_json: bool) -> int:
 
 def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
     """A row of the list: what the manifest says, and `state`: `listed`, `verified`, or `broken: why`."""
-    from tokenmill_trainer.checkpoint_store import verify_checkpoint
+    from tokenmill_trainer.checkpoints.store import verify_checkpoint
 
     try:
         loaded = verify_checkpoint(path) if verify else load_manifest(str(path), CheckpointManifest)

@@ -3,7 +3,7 @@
     engine ─ torch.distributed.checkpoint ─▶ .step-N.tmp/ ─ hash, manifest, fsync ─ rename ─▶ step-N/
 
 The rename is the moment a checkpoint exists. Its `.metadata` is a pickle, so a checkpoint is handed to `restore` only
-after every file was hashed against the manifest (`checkpoint_store.verify_checkpoint`).
+after every file was hashed against the manifest (`store.verify_checkpoint`).
 """
 
 import os
@@ -31,7 +31,7 @@ from tokenmill_core.errors import TokenmillError, VerificationError
 from tokenmill_core.manifest import CheckpointManifest, Counts, FileEntry, StageRef
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
 from tokenmill_trainer import __version__
-from tokenmill_trainer.checkpoint_store import checkpoint_name, discard, prune
+from tokenmill_trainer.checkpoints.store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
 from tokenmill_trainer.engine import Engine, NonFiniteError
 from tokenmill_trainer.report import Progress

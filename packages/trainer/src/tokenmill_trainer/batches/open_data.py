@@ -11,8 +11,8 @@ from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.cache import FileCache
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_shards.reading.samples import SampleReader
+from tokenmill_trainer.batches.data import Documents
 from tokenmill_trainer.config import RunConfig, fitted
-from tokenmill_trainer.data import Documents
 from tokenmill_trainer.world import World
 
 

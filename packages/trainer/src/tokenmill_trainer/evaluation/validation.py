@@ -17,10 +17,10 @@ from torch.nn.functional import pad
 
 from tokenmill_core.manifest import Frozen
 from tokenmill_shards.reading.reader import MixtureReader
-from tokenmill_trainer.data import tensors_of
+from tokenmill_trainer.batches.data import tensors_of
+from tokenmill_trainer.layout.sharding import release_parameters
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
 from tokenmill_trainer.model import Decoder
-from tokenmill_trainer.parallel import release_parameters
 from tokenmill_trainer.world import World
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tokenmill_core.errors import InputError, TokenmillError
-from tokenmill_trainer.batch_plan import BatchPlan
-from tokenmill_trainer.data import RankSamples
+from tokenmill_trainer.batches.batch_plan import BatchPlan
+from tokenmill_trainer.batches.data import RankSamples
 from tokenmill_trainer.loss import IGNORED
 from tokenmill_trainer.world import World
 

@@ -24,7 +24,7 @@ from tokenmill_core.manifest import Frozen
 from tokenmill_shards.reading.cache import DEFAULT_SIZE
 from tokenmill_shards.reading.samples import Samples
 from tokenmill_shards.reading.store import Verify
-from tokenmill_trainer.batch_plan import BatchPlan
+from tokenmill_trainer.batches.batch_plan import BatchPlan
 from tokenmill_trainer.loss import IGNORED
 
 

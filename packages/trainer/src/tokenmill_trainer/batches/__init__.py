@@ -1,0 +1,1 @@
+"""Batches: which samples a step has, and how they reach this rank."""

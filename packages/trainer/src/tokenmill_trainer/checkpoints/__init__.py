@@ -1,0 +1,1 @@
+"""Checkpoints: what is captured, how it is written, which of them count."""

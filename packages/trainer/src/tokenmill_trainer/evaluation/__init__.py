@@ -1,0 +1,1 @@
+"""What a model is measured by besides its training loss."""

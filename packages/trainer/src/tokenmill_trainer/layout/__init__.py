@@ -1,0 +1,1 @@
+"""How a model lies over ranks and memory."""
