@@ -261,7 +261,7 @@ def test_weights_in_several_files_are_one_model(saved: Path) -> None:
 
     index["weight_map"][names[0]] = "../elsewhere.safetensors"
     (saved / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(InputError, match="is no file beside it"):
+    with pytest.raises(InputError, match="is no safetensors file beside it"):
         load_hf(saved)
 
 

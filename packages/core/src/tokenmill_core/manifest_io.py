@@ -166,6 +166,11 @@ def input_ref(loaded: LoadedManifest[Any], folder: str) -> InputRef:
     )
 
 
+def ref_from(folder: str, ref: InputRef) -> InputRef:
+    """`ref`, whose path is absolute, for a manifest that will lie in `folder`."""
+    return ref.model_copy(update={"path": storage.relative_to(ref.path, folder)})
+
+
 def dump_manifest(manifest: ManifestBase) -> bytes:
     """The manifest as it stands on disk: indented JSON with a final newline."""
     return manifest.model_dump_json(indent=2).encode("utf-8") + b"\n"

@@ -62,6 +62,8 @@ class TrainingConfig(Frozen):
 class RunConfig(Frozen):
     """Settings of `pretrain run`, as they stand in its TOML file."""
 
+    init_from: str | None = None
+    """Model folder whose weights a new run starts from, exported or imported; `--init-from` sets it."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -155,6 +157,7 @@ def recorded(config: RunConfig) -> dict[str, Any]:
     return config.model_dump(
         mode="json",
         exclude={
+            "init_from": True,
             "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
             "logging": {"interval", "peak_flops"},
         },

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tokenmill_core.errors import ConfigError, TokenmillError
+from tokenmill_core.manifest import InputRef
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
@@ -87,6 +88,8 @@ class Engine:
         self.validation_reader: MixtureReader | None = None
         self.mixture: LoadedManifest[SamplesManifest] | None = None
         """What is trained on, a mixture or a packed dataset; none: data of another making."""
+        self.initial_model: InputRef | None = None
+        """The model whose weights the run started from, by its absolute place; none: random ones."""
         self._source = source
         self._resources = ExitStack()
         self._current: Batch | None = None

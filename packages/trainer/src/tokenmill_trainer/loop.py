@@ -20,6 +20,7 @@ from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
 from tokenmill_trainer.evaluation.validation import validate
 from tokenmill_trainer.guard.signals import StopSignals
+from tokenmill_trainer.initial_weights import start_from
 from tokenmill_trainer.model.flops import flops_per_token, peak_flops
 from tokenmill_trainer.report import StepReport
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
@@ -58,7 +59,9 @@ def train(
             elif not run_steps(engine, run, console, data_log):
                 return ExitCode.STOPPED
             engine.world.on_each(partial(finish_check, engine, console))
-            engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine)))
+            engine.world.on_main(
+                lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine), engine.initial_model)
+            )
             engine.world.on_main(lambda: console.say(summary(engine, run)))
             console.say(f"done: {out}")
     return ExitCode.DONE
@@ -76,6 +79,10 @@ def summary(engine: Engine, run: RunFolder) -> str:
         f"loss {mean:.4f} nats a token (mean of the last {len(last)} steps); "
         f"the unigram entropy of the data is {unigram_entropy(engine.reader):.4f}"
     )
+
+
+def _finish(engine: Engine, run: RunFolder) -> None:
+    run.finish(engine.config, _mixture(engine), engine.progress, _use(engine), engine.initial_model)
 
 
 def finish_check(engine: Engine, console: RunConsole) -> None:
@@ -103,6 +110,9 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
         switch = describe_switch(_mixture(engine).manifest, found.manifest)
         if switch:
             console.say(switch)
+    elif engine.config.init_from:
+        engine.initial_model = start_from(engine, engine.config.init_from)
+        console.say(f"starts from the weights of {engine.config.init_from}")
     check_enough(_reader(engine), engine.progress.consumed_samples, engine.samples_left)
     if engine.config.validation.interval:
         for reason in _reasons_against_validation(engine):

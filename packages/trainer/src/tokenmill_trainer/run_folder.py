@@ -23,11 +23,20 @@ from tokenmill_core.manifest import (
     TOKENIZER_NAME,
     Counts,
     FileEntry,
+    InputRef,
     RunManifest,
     SourceUse,
     StageRef,
 )
-from tokenmill_core.manifest_io import LoadedManifest, dump_manifest, input_ref, load_input, load_manifest, publish
+from tokenmill_core.manifest_io import (
+    LoadedManifest,
+    dump_manifest,
+    input_ref,
+    load_input,
+    load_manifest,
+    publish,
+    ref_from,
+)
 from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards.open_samples import SamplesManifest, load_samples_manifest
 from tokenmill_trainer import __version__
@@ -111,18 +120,23 @@ class RunFolder:
         mixture: LoadedManifest[SamplesManifest],
         progress: Progress,
         sources: tuple[SourceUse, ...],
+        initial_model: InputRef | None = None,
     ) -> None:
-        """Draw the loss curve and publish the run's manifest; `sources` says what was drawn from each."""
+        """Draw the loss curve and publish the run's manifest; `sources` says what was drawn from each.
+
+        `initial_model` is what the weights started from, where it was a model.
+        """
         plot_loss(read_steps(self.metrics_file), self.plot_file, title=f"{self.path.resolve().name}: training loss")
         files = [self.config_file, self.plot_file, self.metrics_file, self.mixture_file, self.tokenizer_file]
         if self.tokenizer_config_file.exists():
             files.append(self.tokenizer_config_file)
         former = self.former_mixtures()
         mixtures = [mixture, *(load_samples_manifest(str(path)) for path in former)]
+        initial = () if initial_model is None else (ref_from(str(self.path), initial_model),)
         manifest = RunManifest(
             name=self.path.resolve().name,
             stage=StageRef(name="pretrain run", version=1),
-            inputs=tuple(input_ref(one, str(self.path)) for one in mixtures),
+            inputs=(*(input_ref(one, str(self.path)) for one in mixtures), *initial),
             config=recorded(config),
             files=tuple(_entry(path) for path in (*files, *former)),
             counts=Counts(tokens=progress.consumed_tokens),

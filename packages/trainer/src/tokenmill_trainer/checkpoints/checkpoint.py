@@ -28,8 +28,8 @@ from torch.distributed.tensor import DTensor
 
 from tokenmill_core import storage
 from tokenmill_core.errors import TokenmillError, VerificationError
-from tokenmill_core.manifest import CheckpointManifest, Counts, FileEntry, StageRef
-from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
+from tokenmill_core.manifest import CheckpointManifest, Counts, FileEntry, InputRef, Kind, StageRef
+from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish, ref_from
 from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoints.store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
@@ -97,7 +97,15 @@ def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
     if loaded.manifest.world_size == engine.world.size:
         _set_random_state(path / _random_state_name(engine.world.rank), engine.world.device)
     manifest = loaded.manifest
+    engine.initial_model = _initial_model(loaded)
     engine.progress = Progress(manifest.step, manifest.consumed_samples, manifest.consumed_tokens)
+
+
+def _initial_model(loaded: LoadedManifest[CheckpointManifest]) -> InputRef | None:
+    for number, ref in enumerate(loaded.manifest.inputs):
+        if ref.kind == Kind.MODEL:
+            return ref.model_copy(update={"path": loaded.input_url(number)})
+    return None
 
 
 def tensors(engine: Engine) -> dict[str, dict[str, Any]]:
@@ -171,7 +179,7 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
     return CheckpointManifest(
         name=final.name,
         stage=STAGE,
-        inputs=(input_ref(engine.mixture, str(final)),) if engine.mixture else (),
+        inputs=_inputs(engine, str(final)),
         config=recorded(engine.config),
         files=tuple(files),
         counts=Counts(tokens=progress.consumed_tokens),
@@ -182,6 +190,12 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
         world_size=engine.world.size,
         sources=engine.reader.use(progress.consumed_samples) if engine.reader else (),
     )
+
+
+def _inputs(engine: Engine, folder: str) -> tuple[InputRef, ...]:
+    """The data, and the model that the run started from where it did."""
+    data = (input_ref(engine.mixture, folder),) if engine.mixture else ()
+    return data if engine.initial_model is None else (*data, ref_from(folder, engine.initial_model))
 
 
 def _describe_failure(final: Path, error: BaseException) -> str:

@@ -9,7 +9,7 @@ from tokenmill_core.cli.root import EXIT_CODES, run_command
 from tokenmill_trainer import __version__
 from tokenmill_trainer.cli.inspect import checkpoints, trace
 from tokenmill_trainer.cli.run import run
-from tokenmill_trainer.cli.use import export, sample
+from tokenmill_trainer.cli.use import export, import_, sample
 
 
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,7 +27,7 @@ def pretrain() -> None:
     """
 
 
-for command in (run, sample, export, checkpoints, trace):
+for command in (run, sample, export, import_, checkpoints, trace):
     pretrain.add_command(command)
 
 

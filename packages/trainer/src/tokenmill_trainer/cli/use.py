@@ -1,4 +1,4 @@
-"""`pretrain sample` and `pretrain export`."""
+"""`pretrain sample`, `pretrain export` and `pretrain import`."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 
 from tokenmill_core.cli.options import json_option
+from tokenmill_core.manifest import ModelManifest
+from tokenmill_core.manifest_io import LoadedManifest
 
 run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
 
@@ -57,7 +59,28 @@ def export(run_path: Path, out: Path, ema: bool, as_json: bool) -> None:
     from tokenmill_trainer.run_folder import RunFolder
     from tokenmill_trainer.trained_model import load_trained
 
-    loaded = export_model(load_trained(RunFolder(run_path), tell, average=ema), out)
+    tell_model(export_model(load_trained(RunFolder(run_path), tell, average=ema), out), out, as_json)
+
+
+@click.command("import")
+@click.argument("source", metavar="FOLDER", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the model.")
+@json_option
+def import_(source: Path, out: Path, as_json: bool) -> None:
+    """Copy a model that transformers saved, checked against it, to start a run from: safetensors alone.
+
+    \b
+    Examples:
+      pretrain import downloads/SmolLM2-135M --out models/smollm
+      pretrain run --config run.toml --init-from models/smollm --out runs/continued
+    """
+    from tokenmill_trainer.hf.adopting import import_model
+
+    tell_model(import_model(source, out), out, as_json)
+
+
+def tell_model(loaded: LoadedManifest[ModelManifest], out: Path, as_json: bool) -> None:
+    """What was written, as a line or as its manifest."""
     manifest = loaded.manifest
     if as_json:
         click.echo(json.dumps(manifest.model_dump(mode="json")))

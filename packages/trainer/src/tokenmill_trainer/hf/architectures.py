@@ -61,12 +61,17 @@ def layout_for(config: ModelConfig) -> Layout:
 
 def _differences(config: ModelConfig, layout: Layout) -> dict[str, Any]:
     """The settings that do not come back from the architecture's `config.json`."""
-    wanted = computed(config)
     try:
-        got = computed(read_config(layout, layout.write_config(config)))
+        theirs = read_config(layout, layout.write_config(config))
     except ConfigError:
-        return wanted
-    return {name: value for name, value in wanted.items() if not _same(value, got.get(name))}
+        return computed(config)
+    return {name: ours for name, (ours, _) in differences(config, theirs).items()}
+
+
+def differences(ours: ModelConfig, theirs: ModelConfig) -> dict[str, tuple[Any, Any]]:
+    """What two models compute differently, as (ours, theirs) by setting."""
+    wanted, got = computed(ours), computed(theirs)
+    return {name: (value, got.get(name)) for name, value in wanted.items() if not _same(value, got.get(name))}
 
 
 def computed(config: ModelConfig) -> dict[str, Any]:

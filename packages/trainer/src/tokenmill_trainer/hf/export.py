@@ -85,7 +85,7 @@ def import_transformers() -> Any:
         import transformers
     except ImportError as error:
         raise ConfigError(
-            f"export checks its result with transformers, which cannot be imported ({error}): "
+            f"logits are compared with those of transformers, which cannot be imported ({error}): "
             "pip install 'tokenmill-trainer[hf]'"
         ) from error
     _silence(transformers)
@@ -110,25 +110,43 @@ def compare_with_transformers(transformers: Any, folder: Path, trained: TrainedM
             f"{folder}: the exported tokenizer gives other ids than the run's; nothing is published"
         )
     difference = logit_difference(trained.model, theirs, ids[: trained.sequence_length])
-    if not difference <= MAX_LOGIT_DIFFERENCE:
-        raise VerificationError(
-            f"{folder}: logits differ from those of transformers by {difference:.2e}, more than "
-            f"{MAX_LOGIT_DIFFERENCE:.0e}; nothing is published: report this with the run's config.toml"
-        )
+    check_difference(folder, difference, "report this with the run's config.toml")
     return difference
 
 
+def check_difference(folder: Path, difference: float, remedy: str) -> None:
+    """`difference` is at most `MAX_LOGIT_DIFFERENCE`, or `VerificationError`."""
+    if not difference <= MAX_LOGIT_DIFFERENCE:
+        raise VerificationError(
+            f"{folder}: logits differ from those of transformers by {difference:.2e}, more than "
+            f"{MAX_LOGIT_DIFFERENCE:.0e}; nothing is published: {remedy}"
+        )
+
+
 def _load_with_transformers(transformers: Any, folder: Path) -> tuple[Any, Any]:
+    model = load_model_with_transformers(transformers, folder)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(folder), model
+    except Exception as error:
+        raise _not_loaded(transformers, folder, error) from error
+
+
+def load_model_with_transformers(transformers: Any, folder: Path) -> Any:
+    """The model in `folder` as `transformers` has it, fp32, from safetensors alone, or `VerificationError`."""
     try:
         # Its fused kernels leave soft caps out without a word; written out, attention is what the settings say.
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
+        return transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", use_safetensors=True
         )
-        return transformers.AutoTokenizer.from_pretrained(folder), model
-    except Exception as error:  # whatever a foreign library raises, the export is not what it should be
-        raise VerificationError(
-            f"{folder}: transformers {transformers.__version__} cannot load the export ({error}); nothing is published"
-        ) from error
+    except Exception as error:
+        raise _not_loaded(transformers, folder, error) from error
+
+
+def _not_loaded(transformers: Any, folder: Path, error: Exception) -> VerificationError:
+    """Whatever a foreign library raises, the folder is not what it should be."""
+    return VerificationError(
+        f"{folder}: transformers {transformers.__version__} cannot load it ({error}); nothing is published"
+    )
 
 
 @torch.inference_mode()
@@ -139,20 +157,22 @@ def logit_difference(ours: Decoder, theirs: Any, ids: Sequence[int]) -> float:
 
 
 def _manifest(trained: TrainedModel, folder: Path, out: Path, architecture: str, difference: float) -> ModelManifest:
-    entries = []
-    for path in sorted(folder.iterdir()):
-        num_bytes, sha256 = storage.hash_file(str(path))
-        entries.append(FileEntry(path=path.name, bytes=num_bytes, sha256=sha256))
     return ModelManifest(
         name=out.resolve().name,
         stage=StageRef(name="pretrain export", version=1),
         inputs=(input_ref(trained.checkpoint, str(out)),),
         config={"dtype": "float32", "model": trained.model.config.model_dump(mode="json")}
         | ({"weights": "average"} if trained.averaged else {}),
-        files=tuple(entries),
+        files=entries_of(folder),
         counts=Counts(tokens=trained.checkpoint.manifest.consumed_tokens),
         tools={"tokenmill-trainer": __version__, "torch": torch.__version__},
         architecture=architecture,
         parameters=num_parameters(trained.model),
         max_logit_difference=difference,
     )
+
+
+def entries_of(folder: Path) -> tuple[FileEntry, ...]:
+    """All files of `folder`, hashed."""
+    hashed = [(path.name, *storage.hash_file(str(path))) for path in sorted(folder.iterdir())]
+    return tuple(FileEntry(path=name, bytes=num_bytes, sha256=sha256) for name, num_bytes, sha256 in hashed)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_trainer.hf.architectures import layout_of, read_config
-from tokenmill_trainer.hf.layout import Settings, State
+from tokenmill_trainer.hf.layout import Layout, Settings, State
 from tokenmill_trainer.hf.writing import CONFIG_NAME, WEIGHTS_NAME
 from tokenmill_trainer.model import ModelConfig, build_on_meta
 
@@ -29,27 +29,42 @@ def load_hf(path: str | Path) -> tuple[ModelConfig, State]:
     weights are not those its settings call for.
     """
     folder = Path(path)
-    settings = _read_json(folder / CONFIG_NAME)
-    if settings.get("quantization_config"):
-        raise ConfigError(f"{folder / CONFIG_NAME}: quantised weights cannot be imported; take the full ones")
-    layout = layout_of(settings)
-    config = read_config(layout, settings)
+    layout, config = read_model_config(folder)
     state = layout.read_state(config, _read_weights(folder))
     _check(folder, config, state)
     return config, state
 
 
-def _read_weights(folder: Path) -> State:
-    if (folder / INDEX_NAME).exists():
-        names = sorted(set(_read_json(folder / INDEX_NAME)["weight_map"].values()))
-    elif (folder / WEIGHTS_NAME).exists():
-        names = [WEIGHTS_NAME]
-    else:
+def read_model_config(folder: Path) -> tuple[Layout, ModelConfig]:
+    """The architecture and the settings that `config.json` in `folder` states. Errors: as `load_hf`."""
+    settings = _read_json(folder / CONFIG_NAME)
+    if settings.get("quantization_config"):
+        raise ConfigError(f"{folder / CONFIG_NAME}: quantised weights cannot be imported; take the full ones")
+    layout = layout_of(settings)
+    return layout, read_config(layout, settings)
+
+
+def weight_files(folder: Path) -> list[str]:
+    """Names of the safetensors files in `folder`, and of their index where there is one, or `InputError`."""
+    if (folder / WEIGHTS_NAME).exists() and not (folder / INDEX_NAME).exists():
+        return [WEIGHTS_NAME]
+    if not (folder / INDEX_NAME).exists():
         raise InputError(f"{folder}: has no {WEIGHTS_NAME}; weights in other formats are not read: convert them first")
-    state: State = {}
+    try:
+        names = sorted(set(_read_json(folder / INDEX_NAME)["weight_map"].values()))
+    except (KeyError, AttributeError, TypeError) as error:
+        raise InputError(f"{folder / INDEX_NAME}: lists no files of weights; download it again") from error
     for name in names:
-        if Path(name).name != name:
-            raise InputError(f"{folder / INDEX_NAME}: {name!r} is no file beside it")
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise InputError(f"{folder / INDEX_NAME}: {name!r} is no safetensors file beside it")
+    return [*names, INDEX_NAME]
+
+
+def _read_weights(folder: Path) -> State:
+    state: State = {}
+    for name in weight_files(folder):
+        if name == INDEX_NAME:
+            continue
         try:
             state |= load_file(folder / name)
         except (OSError, SafetensorError) as error:
