@@ -138,8 +138,9 @@ def test_another_model_is_refused(
 ) -> None:
     arguments = ("run", "--config", settings, "--mixture", mixture, "--init-from", model, "--out", tmp_path / "run")
     done = pretrain(*arguments, *options, check=False)
-    assert done.returncode == 2 and problem in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr and not (tmp_path / "run").exists()
+    assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_tokenizer_is_refused(
@@ -154,9 +155,9 @@ def test_another_tokenizer_is_refused(
     import_model(other, tmp_path / "again")
     arguments = ("run", "--config", settings, "--mixture", mixture, "--out", tmp_path / "run")
     done = pretrain(*arguments, "--init-from", tmp_path / "again", check=False)
-    assert done.returncode == 3 and "not the tokenizer that the data was made with" in done.stderr, done.stderr
+    assert (done.returncode, "not the tokenizer that the data was made with" in done.stderr) == (3, True), done.stderr
     done = pretrain(*arguments, "--init-from", other, check=False)
-    assert done.returncode == 1 and "pretrain import" in done.stderr, done.stderr
+    assert (done.returncode, "pretrain import" in done.stderr) == (1, True), done.stderr
 
 
 def test_a_changed_weight_is_refused(
@@ -169,7 +170,7 @@ def test_a_changed_weight_is_refused(
     weights.write_bytes(content)
     arguments = ("run", "--config", settings, "--mixture", mixture, "--out", tmp_path / "run")
     done = pretrain(*arguments, "--init-from", tmp_path / "model", check=False)
-    assert done.returncode == 3 and weights.name in done.stderr, done.stderr
+    assert (done.returncode, weights.name in done.stderr) == (3, True), done.stderr
 
 
 def test_pickles_are_not_imported(theirs: Path, tmp_path: Path) -> None:
