@@ -13,9 +13,10 @@ from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.checkpoints import checkpoint
 from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.engine import NonFiniteError
-from tokenmill_trainer.optim.loss_scale import GROWTH_INTERVAL, INITIAL_SCALE, MAX_SCALE, LossScale
+from tokenmill_trainer.optim.loss_scale import MAX_SCALE, LossScale, LossScaleConfig
 from tokenmill_trainer.report import StepReport
 
+INITIAL_SCALE, GROWTH_INTERVAL = 2.0**16, 2000
 MakeConfig = Callable[..., RunConfig]
 
 
@@ -117,7 +118,7 @@ def test_the_scale_is_part_of_a_checkpoint(tmp_path: Path, make_config: MakeConf
     with initialize(config, source) as engine:
         checkpoint.restore(engine, require_verified(tmp_path, pytest.fail))
         assert engine.loss_scale is not None
-        assert engine.loss_scale.state().tolist() == [INITIAL_SCALE / 2, 1, 1]
+        assert engine.loss_scale.state().tolist() == [INITIAL_SCALE / 2, 1, 1, 1]
         assert [(r.loss, r.grad_norm) for r in train(engine)] == expected
         assert torch.equal(engine.loss_scale.state(), state)
 
@@ -136,5 +137,15 @@ def test_ranks_skip_together_whichever_of_them_overflows(
         assert [bool(report[0]) for report in reports] == [False, False, True, False, False]
         assert [report[3] for report in reports] == [8, 16, 32, 48, 64]
         assert reports[2][2] == math.inf
-        assert scale == [INITIAL_SCALE / 2, 2, 1]
+        assert scale == [INITIAL_SCALE / 2, 2, 1, 1]
         torch.testing.assert_close(torch.tensor(reports), torch.tensor(stages[0][0][:-1]), atol=1e-5, rtol=1e-5)
+
+
+def test_with_hysteresis_the_scale_falls_at_a_later_overflow() -> None:
+    scale = LossScale(LossScaleConfig(initial_power=4, window=2, hysteresis=2))
+    scales = []
+    for overflow in (True, True, True, False, False, True, True):
+        scale.update(overflow)
+        scales.append(scale.scale)
+    assert scales == [16, 8, 4, 4, 8, 8, 4]
+    assert scale.skipped_steps == 5

@@ -17,6 +17,7 @@ from tokenmill_trainer.loss import LossConfig
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
 from tokenmill_trainer.optim.ema import EmaConfig
+from tokenmill_trainer.optim.loss_scale import LossScaleConfig
 from tokenmill_trainer.watching.metrics import LoggingConfig
 
 
@@ -69,6 +70,7 @@ class RunConfig(Frozen):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     loss: LossConfig = LossConfig()
+    loss_scale: LossScaleConfig = LossScaleConfig()
     ema: EmaConfig = EmaConfig()
     training: TrainingConfig = TrainingConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -82,7 +82,7 @@ class Engine:
         self.model = model
         self.optimizer = build_optimizer(model, config.optimizer)
         self.average = WeightAverage(model, config.ema.decay) if config.ema.decay is not None else None
-        self.loss_scale = LossScale() if config.training.precision == "fp16" else None
+        self.loss_scale = LossScale(config.loss_scale) if config.training.precision == "fp16" else None
         self.progress = Progress()
         self.reader: MixtureReader | PackedReader | None = None
         self.validation_reader: MixtureReader | None = None

@@ -17,6 +17,7 @@ SECONDS_FOR_RANK_0 = 2.0
 @click.option("--mixture", metavar="PATH", help="Mixture or packed dataset to train on, before data.mixture.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that verifies.")
+@click.option("--deepspeed", metavar="FILE", help="DeepSpeed config whose settings are taken over.")
 @click.option("--init-from", metavar="MODEL", help="Start from the weights of this model: exported, or imported.")
 @click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one setting; repeatable.")
 @click.option("--data-log", type=click.Path(path_type=Path), help="File that gets each step's global sample indices.")
@@ -32,6 +33,7 @@ def run(
     mixture: str | None,
     out: Path,
     resume: bool,
+    deepspeed: str | None,
     init_from: str | None,
     overrides: tuple[str, ...],
     data_log: Path | None,
@@ -46,6 +48,7 @@ def run(
     Examples:
       pretrain run --config run.toml --mixture data/mixture.json --out runs/first
       pretrain run --config run.toml --out runs/second --set optimizer.lr=1e-3 --set training.steps=200
+      pretrain run --config run.toml --deepspeed ds.json --out runs/moved
       pretrain run --config run.toml --init-from models/smollm --out runs/continued
       pretrain run --out runs/first --resume
       pretrain run --out runs/first --resume --set training.steps=2000 --allow-change schedule
@@ -56,7 +59,7 @@ def run(
     from tokenmill_trainer.world import is_main_process
 
     try:
-        config = read_settings(config_path, mixture, out, resume, overrides, init_from=init_from)
+        config = read_settings(config_path, mixture, out, resume, overrides, init_from=init_from, deepspeed=deepspeed)
         return train(config, out, resume=resume, allow_changes=allow_changes, data_log=data_log)
     except TokenmillError as error:
         if is_main_process():

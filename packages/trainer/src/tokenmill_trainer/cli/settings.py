@@ -8,9 +8,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from tokenmill_core import storage
 from tokenmill_core.config import apply_override, merge, read_toml, validate_config
-from tokenmill_core.errors import InputError
+from tokenmill_core.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from tokenmill_trainer.config import RunConfig
@@ -24,6 +26,7 @@ def read_settings(
     overrides: tuple[str, ...],
     *,
     init_from: str | None = None,
+    deepspeed: str | None = None,
 ) -> "RunConfig":
     """The settings of the run in folder `out`, with places as absolute paths, so that they hold from anywhere."""
     from tokenmill_trainer.config import RunConfig
@@ -38,6 +41,8 @@ def read_settings(
     if config_path is None and mixture is None:
         raise InputError("name what to train on: --mixture PATH, and --config FILE for the settings")
     values = read_toml(config_path) if config_path else {}
+    if deepspeed is not None:
+        values = _with_deepspeed(values, deepspeed, None if resume else config_path)
     values = merge(values, _options(mixture, init_from))
     for override in overrides:
         apply_override(values, override)
@@ -50,6 +55,32 @@ def read_settings(
 def _options(mixture: str | None, init_from: str | None) -> dict[str, Any]:
     options: dict[str, Any] = {"data": {"mixture": mixture}} if mixture else {}
     return {**options, "init_from": init_from} if init_from else options
+
+
+def _with_deepspeed(values: dict[str, Any], path: str, config_path: str | None) -> dict[str, Any]:
+    """`values` with those of the DeepSpeed config on top; the file `config_path` must not say otherwise."""
+    from tokenmill_trainer.deepspeed import read_deepspeed
+    from tokenmill_trainer.world import is_main_process
+
+    translated = read_deepspeed(path, int(os.environ.get("WORLD_SIZE", "1")))
+    if config_path is not None:
+        _refuse_contradictions(values, translated.settings, config_path, path)
+    if translated.hints and is_main_process():
+        click.echo(f"{path}: nothing to set here for {', '.join(translated.hints)}", err=True)
+    return merge(values, translated.settings)
+
+
+def _refuse_contradictions(
+    ours: dict[str, Any], theirs: dict[str, Any], our_file: str, their_file: str, path: str = ""
+) -> None:
+    for name in sorted(ours.keys() & theirs.keys()):
+        mine, other = ours[name], theirs[name]
+        if isinstance(mine, dict) and isinstance(other, dict):
+            _refuse_contradictions(mine, other, our_file, their_file, f"{path}{name}.")
+        elif mine != other:
+            raise ConfigError(
+                f"{path}{name}: {mine!r} in {our_file}, but {their_file} comes to {other!r}; take one of them out"
+            )
 
 
 def _with_initial_model(values: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ ScheduleKind = Literal["cosine", "linear", "wsd", "inverse_sqrt", "constant"]
 
 
 class ScheduleConfig(Frozen):
-    """Linear warm-up from 0 to the peak rate, then the shape that `kind` names."""
+    """A warm-up to the peak rate, then the shape that `kind` names."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -31,9 +31,13 @@ class ScheduleConfig(Frozen):
     """Shape after the warm-up: `cosine` or `linear` down to the floor, `wsd` (the peak, then a decay at the end),
     `inverse_sqrt` or `constant`."""
     warmup_steps: int = Field(default=0, ge=0)
-    """Steps from rate 0 to the peak, as long as the tokens of the run's first `warmup_steps` steps."""
+    """Steps until the peak is reached, as long as the tokens of the run's first `warmup_steps` steps."""
     warmup_tokens: Tokens | None = None
-    """Tokens from rate 0 to the peak, such as `2B`, in place of `warmup_steps`."""
+    """Tokens until the peak is reached, such as `2B`, in place of `warmup_steps`."""
+    warmup_shape: Literal["linear", "log"] = "linear"
+    """How the warm-up rises: x / w, or log x / log w, x and w in steps."""
+    warmup_min_ratio: float = Field(default=0.0, ge=0, le=1)
+    """Rate that the warm-up rises from, as a share of the peak."""
     min_lr_ratio: float = Field(default=0.1, ge=0, le=1)
     """The floor: rate of the last step as a share of the peak; `inverse_sqrt` never falls below it."""
     decay_share: float = Field(default=0.1, gt=0, le=1)
@@ -56,10 +60,11 @@ class ScheduleConfig(Frozen):
 def learning_rate(consumed: float, total: float, warmup: float, peak: float, schedule: ScheduleConfig) -> float:
     """The rate of the step after which `consumed` of the run's `total` samples are consumed.
 
-    All three lengths are in one unit, whichever. With x = `consumed`, w = `warmup`, T = `total`, r = `min_lr_ratio`
-    and p = (x − w) / (T − w), the rate is peak times
+    All three lengths are in one unit, whichever; only a warm-up of shape `log` asks for steps. With x = `consumed`,
+    w = `warmup`, T = `total`, m = `warmup_min_ratio`, r = `min_lr_ratio` and p = (x − w) / (T − w), the rate is peak
+    times
 
-        x / w                           in the warm-up, x < w
+        m + (1 − m) · x / w             in the warm-up, x < w; log x / log w in place of x / w with shape `log`
         r + (1 − r) · (1 + cos πp) / 2  cosine
         r + (1 − r) · (1 − p)           linear
         r + (1 − r) · s(q)              wsd, with q = 0 up to d = T · (1 − decay_share), then (x − d) / (T − d)
@@ -67,7 +72,7 @@ def learning_rate(consumed: float, total: float, warmup: float, peak: float, sch
         1                               constant
     """
     if consumed < warmup:
-        return peak * consumed / warmup
+        return _warming_up(consumed, warmup, peak, schedule)
     floor = schedule.min_lr_ratio
     match schedule.kind:
         case "constant":
@@ -82,6 +87,13 @@ def learning_rate(consumed: float, total: float, warmup: float, peak: float, sch
         case "wsd":
             begin = max(warmup, total * (1 - schedule.decay_share))
             return peak * (floor + (1 - floor) * _decay(_progress(consumed, begin, total), schedule.decay_shape))
+
+
+def _warming_up(consumed: float, warmup: float, peak: float, schedule: ScheduleConfig) -> float:
+    start = schedule.warmup_min_ratio
+    if schedule.warmup_shape == "log":
+        consumed, warmup = math.log(max(1.0, consumed)), math.log(warmup)
+    return peak * start + peak * (1 - start) * consumed / warmup
 
 
 def _progress(consumed: float, begin: float, end: float) -> float:
