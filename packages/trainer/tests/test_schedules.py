@@ -182,3 +182,25 @@ def test_a_ramp_survives_the_settings_file(make_config: MakeConfig, tmp_path: Pa
     (tmp_path / "config.toml").write_text(dump_toml(config))
     assert load_config(RunConfig, str(tmp_path / "config.toml"), ()) == config
     assert json.loads(config.model_dump_json())["training"]["batch_ramp"] == [[0, 8], [10**9, 16]]
+
+
+@pytest.mark.parametrize("ramp", [[(0, 8)], [(0, 8), (20, 16), (60, 32)], [(0, 8), (1, 3)]])
+def test_a_run_has_the_fewest_steps_that_reach_its_tokens(ramp: list[tuple[int, int]]) -> None:
+    plan = BatchPlan.ramp(ramp, 1)
+    for samples in range(1, 200):
+        steps = plan.steps_for(samples)
+        assert plan.after(0, steps) >= samples > plan.after(0, steps - 1)
+
+
+def test_tokens_decide_the_steps(make_config: Callable[..., RunConfig], source: GlobalBatches) -> None:
+    config = make_config(training={"tokens": "2K", "steps": 1}, schedule={"warmup_steps": 3})
+    with initialize(config, source) as engine:
+        assert (engine.config.training.steps, engine.config.training.tokens) == (8, None)
+    with pytest.raises(ConfigError, match=r"schedule\.warmup_steps: 9 is more than training\.steps 8"):
+        initialize(make_config(training={"tokens": "2K"}, schedule={"warmup_steps": 9}), source)
+
+
+def test_learned_positions_reach_as_far_as_the_samples(make_config: Callable[..., RunConfig]) -> None:
+    model = {"position": "learned", "max_positions": 16}
+    with pytest.raises(ValueError, match=r"data\.sequence_length: 32 tokens need more than model\.max_positions 16"):
+        make_config(model=model)

@@ -5,9 +5,11 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, model_validator
 
+from tokenmill_core.config import validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import Frozen
 from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
+from tokenmill_shards.mixing.amounts import Tokens
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.store import CheckpointConfig
@@ -28,6 +30,8 @@ class TrainingConfig(Frozen):
 
     steps: int = Field(default=1000, gt=0)
     """Optimizer steps of the whole run; the schedule ends with them."""
+    tokens: Tokens | None = None
+    """Tokens of the whole run, such as `10B`, in place of `steps`, which become as many as reach them."""
     global_batch_size: int = Field(default=32, gt=0)
     """Samples a step, over all ranks; with a ramp, once it is over."""
     batch_ramp: tuple[tuple[RampTokens, RampSize], ...] = ()
@@ -82,6 +86,8 @@ class RunConfig(Frozen):
         for size in self.batch_sizes:
             if size % self.training.micro_batch_size:
                 raise ValueError(_not_a_multiple(self, size, 1))
+        if self.training.tokens is not None:
+            return self  # as many steps as `fitted` says; they are looked at again then
         if self.schedule.warmup_steps > self.training.steps:
             raise ValueError(
                 f"schedule.warmup_steps: {self.schedule.warmup_steps} is more than training.steps "
@@ -93,6 +99,18 @@ class RunConfig(Frozen):
             raise ValueError(
                 f"schedule.warmup_tokens: {warmup} is more than the run's {total} tokens; the peak rate would never be "
                 "reached: lower it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _positions_reach(self) -> "RunConfig":
+        known, length = self.model.max_positions, self.data.sequence_length
+        if "sequence_length" not in self.data.model_fields_set or self.model.position != "learned":
+            return self  # packed data may bring a length of its own
+        if known is not None and known < length:
+            raise ValueError(
+                f"data.sequence_length: {length} tokens need more than model.max_positions {known} learned positions; "
+                "raise it, or lower the length"
             )
         return self
 
@@ -151,7 +169,17 @@ def fitted(config: RunConfig, data: MixtureManifest | PackedManifest) -> RunConf
         "model": config.model.model_copy(update={"vocab_size": size}),
         "data": config.data.model_copy(update={"sequence_length": length}),
     }
-    return config.model_copy(update=sections)
+    return with_steps(config.model_copy(update=sections))
+
+
+def with_steps(config: RunConfig) -> RunConfig:
+    """`config` with `training.tokens` turned into steps. Errors: `ConfigError` where settings no longer agree."""
+    tokens, length = config.training.tokens, config.data.sequence_length
+    if tokens is not None:
+        steps = config.batch_plan.steps_for(-(-tokens // length))
+        training = config.training.model_copy(update={"tokens": None, "steps": steps})
+        config = config.model_copy(update={"training": training})
+    return validate_config(RunConfig, config.model_dump(), "settings")
 
 
 def recorded(config: RunConfig) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
 from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
 from tokenmill_trainer.batches.open_data import open_data, open_validation
-from tokenmill_trainer.config import RunConfig, check_world_size, fitted
+from tokenmill_trainer.config import RunConfig, check_world_size, fitted, with_steps
 from tokenmill_trainer.layout.sharding import build_model, global_gradient_norm, prepare_backward, scale_gradients
 from tokenmill_trainer.loss import training_loss_sums
 from tokenmill_trainer.model import Decoder
@@ -267,7 +267,9 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
         check_world_size(config, world.size)
         torch.manual_seed(config.training.seed + world.rank)
         reader, mixture = None, None
-        if source is None:
+        if source is not None:
+            config = with_steps(config)
+        else:
             mixture, reader = open_data(config, world)
             config = fitted(config, mixture.manifest)
             source = GlobalBatches(

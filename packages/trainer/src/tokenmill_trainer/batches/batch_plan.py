@@ -63,6 +63,15 @@ class BatchPlan:
             num_steps -= steps
         return consumed
 
+    def steps_for(self, samples: int) -> int:
+        """The least number of steps that consume `samples`."""
+        steps = consumed = 0
+        for start, size in zip((*self.starts[1:], samples), self.sizes, strict=True):
+            until = min(start, samples)
+            more = max(0, -(-(until - consumed) // size))
+            steps, consumed = steps + more, consumed + more * size
+        return steps
+
     def steps_from(self, consumed: int, num_steps: int) -> Iterator[int]:
         """Where each of the next `num_steps` steps begins, in samples."""
         for _ in range(num_steps):
