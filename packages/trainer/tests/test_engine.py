@@ -5,13 +5,12 @@ from itertools import islice
 
 import pytest
 import torch
-from torch.distributed.tensor import DTensor
 
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
 from tokenmill_trainer.engine import NonFiniteError
-from tokenmill_trainer.layout.sharding import global_gradient_norm
+from tokenmill_trainer.layout.gradients import global_gradient_norm
 from tokenmill_trainer.loss import IGNORED
 from tokenmill_trainer.report import StepReport
 
@@ -43,8 +42,7 @@ def run_steps(engine: Engine) -> list[StepReport]:
 
 
 def whole(engine: Engine) -> list[torch.Tensor]:
-    values = (p.full_tensor() if isinstance(p, DTensor) else p for p in engine.model.parameters())
-    return [value.detach().clone() for value in values]
+    return [parameter.detach().clone() for parameter in engine.model.parameters()]
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
@@ -82,10 +80,10 @@ def test_clipping_scales_the_whole_gradient_by_one_norm(make_config: MakeConfig,
             engine.backward(engine(batch))
             if batch.is_last:
                 break
-        before = torch.cat([p.grad.full_tensor().flatten() for p in engine.model.parameters()])
+        before = torch.cat([p.grad.flatten() for p in engine.model.parameters()])
         seen = {}
         engine.optimizer.register_step_pre_hook(
-            lambda *_: seen.update(g=torch.cat([p.grad.full_tensor().flatten() for p in engine.model.parameters()]))
+            lambda *_: seen.update(g=torch.cat([p.grad.flatten() for p in engine.model.parameters()]))
         )
         report = engine.step()
     assert report is not None
@@ -189,7 +187,7 @@ def test_batch_sizes_that_do_not_divide_are_refused(make_config: MakeConfig, sou
         initialize(make_config(model={"vocab_size": None}), source)
 
 
-# Two warnings of torch's compiler about itself: a deprecated part it imports, and `.grad` of FSDP's parameters.
+# Two warnings of torch's compiler about itself: a deprecated part it imports, and `.grad` of what a block reads.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")

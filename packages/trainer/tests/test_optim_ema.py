@@ -20,12 +20,12 @@ NAME = "layers.1.mlp.up_proj.weight"
 
 
 def weight(engine: Engine) -> torch.Tensor:
-    return dict(engine.model.named_parameters())[NAME].full_tensor().detach().clone()
+    return dict(engine.model.named_parameters())[NAME].detach().clone()
 
 
 def average(engine: Engine) -> torch.Tensor:
     assert engine.average is not None
-    return engine.average.tensors[NAME].full_tensor().clone()
+    return engine.average.tensors[NAME].clone()
 
 
 def train(engine: Engine, until: int) -> list[torch.Tensor]:

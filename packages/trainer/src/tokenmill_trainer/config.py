@@ -14,7 +14,8 @@ from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.store import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
-from tokenmill_trainer.layout.sharding import Precision, ZeroStage
+from tokenmill_trainer.layout.config import LayoutConfig
+from tokenmill_trainer.layout.mesh import check_ranks
 from tokenmill_trainer.loss import LossConfig
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
@@ -23,8 +24,8 @@ from tokenmill_trainer.optim.loss_scale import LossScaleConfig
 from tokenmill_trainer.watching.metrics import LoggingConfig
 
 
-class TrainingConfig(Frozen):
-    """How long, in what portions and in what precision."""
+class TrainingConfig(LayoutConfig):
+    """How long, in what portions, and how the model lies over the ranks."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -40,10 +41,6 @@ class TrainingConfig(Frozen):
     """Samples a rank works on at once; what is left of its share is accumulated."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Of the start weights. The order of the data has its own seed, in the mixture."""
-    precision: Precision = "fp32"
-    """What forward and backward compute in; master weights, gradients' sums and moments are always fp32."""
-    zero_stage: ZeroStage = 1
-    """What the ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """The gradient is scaled down to this 2-norm; 0 leaves it."""
     compile: bool = False
@@ -129,7 +126,8 @@ class RunConfig(Frozen):
 
 
 def check_world_size(config: RunConfig, world_size: int) -> None:
-    """Every rank gets the same whole number of micro-batches, or `ConfigError`."""
+    """The ranks make whole copies of the model, and each gets the same number of micro-batches, or `ConfigError`."""
+    check_ranks(config.training, world_size)
     for size in config.batch_sizes:
         if size % (config.training.micro_batch_size * world_size):
             raise ConfigError(_not_a_multiple(config, size, world_size))

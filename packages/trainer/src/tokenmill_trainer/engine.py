@@ -32,7 +32,8 @@ from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
 from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
 from tokenmill_trainer.batches.open_data import open_data, open_validation
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted, with_steps
-from tokenmill_trainer.layout.sharding import build_model, global_gradient_norm, prepare_backward, scale_gradients
+from tokenmill_trainer.layout.gradients import global_gradient_norm, scale_gradients
+from tokenmill_trainer.layout.sharding import build_model, finish_backward, prepare_backward, replicas
 from tokenmill_trainer.loss import training_loss_sums
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.model.balance import forget_loads, update_biases
@@ -80,7 +81,7 @@ class Engine:
         self.config = config
         self.world = world
         self.model = model
-        self.optimizer = build_optimizer(model, config.optimizer)
+        self.optimizer = build_optimizer(model, config.optimizer, replicas(model))
         self.average = WeightAverage(model, config.ema.decay) if config.ema.decay is not None else None
         self.loss_scale = LossScale(config.loss_scale) if config.training.precision == "fp16" else None
         self.progress = Progress()
@@ -143,8 +144,9 @@ class Engine:
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
         assert self._current is not None, "backward() follows engine(batch)"
-        prepare_backward(self.model, self.config.training.zero_stage, self._current.is_last)
+        prepare_backward(self.model, self.config.training, self._current.is_last)
         (loss if self.loss_scale is None else loss * self.loss_scale.scale).backward()  # type: ignore[no-untyped-call]
+        finish_backward(self.model)
         self._loss += loss.detach()
 
     def step(self) -> StepReport | None:
@@ -297,7 +299,6 @@ def _build_model(config: RunConfig, world: World) -> Decoder:
         config.model,
         world,
         seed=training.seed,
-        zero_stage=training.zero_stage,
-        precision=training.precision,
+        layout=training,
         compile_blocks=training.compile,
     )

@@ -1,93 +1,109 @@
-"""How a model lies over the ranks: ZeRO stages 0 to 3 by FSDP2.
+"""How a model lies over the ranks: ZeRO stages 0 to 3, and what a step has to do about it.
 
-    stage   parameters          gradients                       optimizer state
-    0       whole               summed once a step, whole       whole
-    1       whole in a step     summed once a step, sharded     sharded
+    stage   parameters          gradients                         optimizer state
+    0       whole               summed once a step, whole         whole
+    1       whole in a step     summed once a step, sharded       sharded
     2       whole in a step     summed each micro-batch, sharded  sharded
     3       gathered by block   summed each micro-batch, sharded  sharded
 
-Gradients are sums over ranks, never means: the loss of each micro-batch is already divided by the tokens of the whole
-global batch.
+What is shared out is FSDP2's; where nothing is (stage 0, or one process) the model lies whole on its rank. Gradients
+are sums over ranks, never means: the loss of each micro-batch is already divided by the tokens of the whole global
+batch.
 """
 
-from typing import Literal
-
 import torch
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
+    FSDPModule,
+    MixedPrecisionPolicy,
+    OffloadPolicy,
+    fully_shard,
+)
 
+from tokenmill_trainer.layout.config import DTYPES, LayoutConfig
+from tokenmill_trainer.layout.mesh import REPLICATE, SHARD, device_mesh
+from tokenmill_trainer.layout.whole import Whole, whole
 from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
 from tokenmill_trainer.model.init import initialize_weights
 from tokenmill_trainer.world import World
 
-ZeroStage = Literal[0, 1, 2, 3]
-Precision = Literal["fp32", "bf16", "fp16"]
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-
-def build_model(
-    config: ModelConfig, world: World, *, seed: int, zero_stage: ZeroStage, precision: Precision, compile_blocks: bool
-) -> Decoder:
-    """The decoder laid out over `world`, with its start weights: fp32 masters, computing in `precision`."""
+def build_model(config: ModelConfig, world: World, *, seed: int, layout: LayoutConfig, compile_blocks: bool) -> Decoder:
+    """The decoder laid out over `world`, with its start weights: fp32 masters, computing in `layout.precision`."""
     model = build_on_meta(config)
     if compile_blocks:
         for block in model.layers:
             block.compile()
-    shard(model, device_mesh(world, zero_stage), zero_stage, precision)
-    model.to_empty(device=world.device)
+    mesh = device_mesh(world, layout)
+    is_whole = mesh[SHARD].size() == 1 and not layout.cpu_offload
+    if not is_whole:
+        shard(model, mesh, layout)
+    _allocate(model, world, layout)
     initialize_weights(model, seed)
+    if is_whole:
+        Whole(model, DTYPES[layout.precision], mesh.get_group(REPLICATE) if world.size > 1 else None)
     return model
 
 
-def device_mesh(world: World, zero_stage: ZeroStage) -> DeviceMesh:
-    """Ranks in one line along which tensors are sharded; for stage 0 along which they are replicated."""
-    if zero_stage == 0:
-        return init_device_mesh(world.device.type, (world.size, 1), mesh_dim_names=("replicate", "shard"))
-    return init_device_mesh(world.device.type, (world.size,), mesh_dim_names=("shard",))
-
-
-def shard(model: Decoder, mesh: DeviceMesh, zero_stage: ZeroStage, precision: Precision) -> None:
+def shard(model: Decoder, mesh: DeviceMesh, layout: LayoutConfig) -> None:
     """Apply FSDP2 to each block and to the rest (embedding, last norm, head).
 
     Inputs are not cast at block borders: the rotary tables travel there in fp32 and must arrive so.
     """
-    policy = MixedPrecisionPolicy(param_dtype=DTYPES[precision], reduce_dtype=torch.float32, cast_forward_inputs=False)
+    precision = MixedPrecisionPolicy(
+        param_dtype=DTYPES[layout.precision], reduce_dtype=torch.float32, cast_forward_inputs=False
+    )
+    offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if layout.cpu_offload else OffloadPolicy()
     for module in (*model.layers, model):
-        sharded = fully_shard(module, mesh=mesh, mp_policy=policy, reshard_after_forward=zero_stage == 3)
+        sharded = fully_shard(
+            module,
+            mesh=mesh if mesh[REPLICATE].size() > 1 else mesh[SHARD],
+            mp_policy=precision,
+            offload_policy=offload,
+            reshard_after_forward=layout.zero_stage == 3,
+        )
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
 
 
-def prepare_backward(model: Decoder, zero_stage: ZeroStage, is_last: bool) -> None:
-    """Say whether the backward that comes is the step's last: when gradients travel and parameters are let go."""
-    assert isinstance(model, FSDPModule)
-    model.set_is_last_backward(is_last)
-    model.set_requires_gradient_sync(is_last or zero_stage >= 2)
-    model.set_reshard_after_backward(is_last or zero_stage == 3)
-
-
-def release_parameters(model: Decoder) -> None:
-    """Let go of whole parameters that a forward without backward has gathered."""
+def _allocate(model: nn.Module, world: World, layout: LayoutConfig) -> None:
+    """Give the tensors of `model` memory; offloaded are parameters alone, since buffers take part in the forward."""
+    model.to_empty(device="cpu" if layout.cpu_offload else world.device)
     for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = buffer.to(world.device)
 
 
-def global_gradient_norm(model: Decoder) -> torch.Tensor:
-    """The 2-norm of all gradients, whichever rank holds them: one fp64 scalar, the same on all ranks. Collective.
-
-    Squares are summed in fp64: torch's fp32 norm of a million values is off by 2e-5 on a CPU, and by how much depends
-    on how they are sharded.
-    """
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
-    norm = torch.linalg.vector_norm(torch.stack(norms))
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+def replicas(model: nn.Module) -> dist.ProcessGroup | None:
+    """The ranks that hold the same weights whole; none where they are shared out, or there is but one."""
+    return None if isinstance(model, FSDPModule) else whole(model).replicas
 
 
-def scale_gradients(model: Decoder, factor: float) -> None:
-    """Multiply all gradients by `factor`."""
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            parameter.grad.mul_(factor)
+def prepare_backward(model: nn.Module, layout: LayoutConfig, is_last: bool) -> None:
+    """Say whether the backward that comes is the step's last: when gradients travel and parameters are let go."""
+    if isinstance(model, FSDPModule):
+        model.set_is_last_backward(is_last)
+        model.set_requires_gradient_sync(is_last or layout.zero_stage >= 2)
+        model.set_requires_all_reduce(is_last)
+        model.set_reshard_after_backward(is_last or layout.zero_stage == 3)
+    else:
+        whole(model).prepare_backward(is_last)
+
+
+def finish_backward(model: nn.Module) -> None:
+    """After each backward: once it was the step's last, gradients are sums over ranks, and parameters fp32 masters."""
+    if not isinstance(model, FSDPModule):
+        whole(model).finish_backward()
+
+
+def release_parameters(model: nn.Module) -> None:
+    """Let go of whole parameters, or of their copies, that a forward without backward has made."""
+    if isinstance(model, FSDPModule):
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+    else:
+        whole(model).release()

@@ -44,7 +44,8 @@ def orthogonalize(matrix: Tensor) -> Tensor:
 class Muon(torch.optim.Optimizer):
     """Muon with Nesterov momentum for groups with `muon` true, fused AdamW for the others.
 
-    Works on tensors and on DTensors of any layout; for the latter `step` is collective.
+    Works on tensors and on DTensors of any layout; for the latter `step` is collective, as it is where `replicas` hold
+    the same tensors.
     """
 
     def __init__(
@@ -56,7 +57,9 @@ class Muon(torch.optim.Optimizer):
         betas: tuple[float, float],
         eps: float,
         weight_decay: float = 0.0,
+        replicas: dist.ProcessGroup | None = None,
     ) -> None:
+        self._replicas = replicas
         defaults = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(groups, {**defaults, "muon": True})
 
@@ -74,7 +77,7 @@ class Muon(torch.optim.Optimizer):
     def _muon(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
         lr, momentum = group["lr"], group["momentum"]
         directions = (self._direction(parameter, momentum) for parameter in parameters)
-        for parameter, update in zip(parameters, orthogonal_updates(directions), strict=True):
+        for parameter, update in zip(parameters, orthogonal_updates(directions, self._replicas), strict=True):
             parameter.mul_(1 - lr * group["weight_decay"])
             parameter.add_(update, alpha=-lr * RMS_OF_ADAMW * math.sqrt(max(parameter.shape[-2:])))
 
@@ -115,33 +118,50 @@ class Muon(torch.optim.Optimizer):
         return state
 
 
-def orthogonal_updates(directions: Iterator[Tensor]) -> Iterator[Tensor]:
-    """Each direction made orthogonal and laid out as it was, in order; collective where they are DTensors."""
-    waiting: list[DTensor] = []
+def orthogonal_updates(directions: Iterator[Tensor], replicas: dist.ProcessGroup | None = None) -> Iterator[Tensor]:
+    """Each direction made orthogonal and laid out as it was, in order; collective where ranks share the work.
+
+    They do for DTensors, and for tensors that all of `replicas` hold.
+    """
+    waiting: list[Tensor] = []
+    group: dist.ProcessGroup | None = None
     for direction in directions:
-        if not isinstance(direction, DTensor):
-            yield orthogonalize(direction)
-            continue
-        if waiting and (waiting[0].device_mesh != direction.device_mesh or len(waiting) == _num_turns(direction)):
-            yield from _in_turns(waiting)
+        own = _sharing(direction, replicas)
+        if waiting and (own != group or len(waiting) == _num_turns(group)):
+            yield from _in_turns(waiting, group)
             waiting = []
+        group = own
         waiting.append(direction)
     if waiting:
-        yield from _in_turns(waiting)
+        yield from _in_turns(waiting, group)
 
 
-def _num_turns(direction: DTensor) -> int:
-    return max(direction.device_mesh.shape)
+def _sharing(direction: Tensor, replicas: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
+    """The ranks that share the work: those along the longest side of a DTensor's mesh; none: there is but this one."""
+    if not isinstance(direction, DTensor):
+        return replicas
+    mesh = direction.device_mesh
+    return mesh.get_group(max(range(mesh.ndim), key=mesh.size))
 
 
-def _in_turns(directions: list[DTensor]) -> Iterator[Tensor]:
-    """As many matrices at a time as the mesh's longest side has ranks, each of which makes one of them orthogonal."""
-    mesh = directions[0].device_mesh
-    side = max(range(mesh.ndim), key=mesh.size)
-    group, me = mesh.get_group(side), mesh.get_local_rank(side)
-    wholes = [direction.full_tensor().contiguous() for direction in directions]
+def _num_turns(group: dist.ProcessGroup | None) -> int:
+    return 1 if group is None else group.size()
+
+
+def _in_turns(directions: list[Tensor], group: dist.ProcessGroup | None) -> Iterator[Tensor]:
+    """As many matrices at a time as `group` has ranks, each of which makes one of them orthogonal."""
+    me = 0 if group is None else group.rank()
+    wholes = [_whole(direction).contiguous() for direction in directions]
     if me < len(wholes):
         wholes[me] = orthogonalize(wholes[me]).contiguous()
     for owner, (whole, direction) in enumerate(zip(wholes, directions, strict=True)):
-        dist.broadcast(whole, group=group, group_src=owner)
-        yield distribute_tensor(whole, mesh, direction.placements, src_data_rank=None)
+        if group is not None:
+            dist.broadcast(whole, group=group, group_src=owner)
+        if isinstance(direction, DTensor):
+            yield distribute_tensor(whole, direction.device_mesh, direction.placements, src_data_rank=None)
+        else:
+            yield whole
+
+
+def _whole(direction: Tensor) -> Tensor:
+    return direction.full_tensor() if isinstance(direction, DTensor) else direction

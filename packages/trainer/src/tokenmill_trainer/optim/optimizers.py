@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from torch import Tensor, nn
 
@@ -52,8 +53,12 @@ class OptimizerConfig(Frozen):
         return self
 
 
-def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+def build_optimizer(
+    model: nn.Module, config: OptimizerConfig, replicas: dist.ProcessGroup | None = None
+) -> torch.optim.Optimizer:
     """The optimizer of `config` over the parameters of `model`, sharded or not.
+
+    `replicas` are the ranks that hold the same parameters whole, if any do: they share the work of dear updates.
 
     Errors: `ConfigError` where a rule of `config.groups` matches nothing.
     """
@@ -66,7 +71,14 @@ def build_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Op
     )
     match config.kind:
         case "muon":
-            return Muon(groups, lr=config.lr, momentum=config.momentum, betas=config.betas, eps=config.eps)
+            return Muon(
+                groups,
+                lr=config.lr,
+                momentum=config.momentum,
+                betas=config.betas,
+                eps=config.eps,
+                replicas=replicas,
+            )
         case "adafactor":
             return Adafactor(groups, lr=config.lr)
         case "adamw":
