@@ -12,6 +12,8 @@ from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.store import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
+from tokenmill_trainer.layout.fp8 import Fp8Config
+from tokenmill_trainer.layout.recompute import RecomputeConfig
 from tokenmill_trainer.layout.sharding import Precision, ZeroStage
 from tokenmill_trainer.loss import LossConfig
 from tokenmill_trainer.model import ModelConfig
@@ -36,7 +38,8 @@ class TrainingConfig(Frozen):
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Of the start weights. The order of the data has its own seed, in the mixture."""
     precision: Precision = "fp32"
-    """What forward and backward compute in; master weights, gradients' sums and moments are always fp32."""
+    """What forward and backward compute in; master weights, gradients' sums and moments are always fp32. `fp8`: bf16,
+    and products of the blocks' linear layers in 8 bits, on GPUs that have them."""
     zero_stage: ZeroStage = 1
     """What the ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
     max_grad_norm: float = Field(default=1.0, ge=0)
@@ -69,6 +72,8 @@ class RunConfig(Frozen):
     loss: LossConfig = LossConfig()
     ema: EmaConfig = EmaConfig()
     training: TrainingConfig = TrainingConfig()
+    activation_checkpointing: RecomputeConfig = RecomputeConfig()
+    fp8: Fp8Config = Fp8Config()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     validation: ValidationConfig = ValidationConfig()
@@ -150,15 +155,21 @@ def fitted(config: RunConfig, data: MixtureManifest | PackedManifest) -> RunConf
     return config.model_copy(update=sections)
 
 
-def recorded(config: RunConfig) -> dict[str, Any]:
-    """The settings as manifests hold them: without those of where the data lies and how it is read and shown."""
-    return config.model_dump(
+def recorded(config: RunConfig, *, own_model: bool = False) -> dict[str, Any]:
+    """The settings as manifests hold them: without those of where the data lies and how it is read and shown.
+
+    Of an `own_model`, which no setting describes, only the size of the vocabulary.
+    """
+    values = config.model_dump(
         mode="json",
         exclude={
             "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
             "logging": {"interval", "peak_flops"},
         },
     )
+    if own_model:
+        values["model"] = {"vocab_size": config.model.vocab_size}
+    return values
 
 
 def _next_multiple(value: int, of: int) -> int:

@@ -34,6 +34,7 @@ from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoints.store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
 from tokenmill_trainer.engine import Engine, NonFiniteError
+from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.report import Progress
 
 STAGE = StageRef(name="pretrain run", version=1)
@@ -172,7 +173,7 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
         name=final.name,
         stage=STAGE,
         inputs=(input_ref(engine.mixture, str(final)),) if engine.mixture else (),
-        config=recorded(engine.config),
+        config=recorded(engine.config, own_model=not isinstance(engine.model, Decoder)),
         files=tuple(files),
         counts=Counts(tokens=progress.consumed_tokens),
         tools={"tokenmill-trainer": __version__, "torch": torch.__version__},
