@@ -17,7 +17,7 @@ from tokenmill_trainer.config import RunConfig, check_world_size, fitted
 from tokenmill_trainer.engine import Engine, StepSource, SumLosses
 from tokenmill_trainer.layout.blocks import find_blocks, prepare_blocks
 from tokenmill_trainer.layout.fp8 import check_fp8
-from tokenmill_trainer.layout.own_module import lay_out, takes_positions
+from tokenmill_trainer.layout.own_module import expect_view, lay_out, takes_positions
 from tokenmill_trainer.layout.recompute import RecomputeMode
 from tokenmill_trainer.layout.sharding import PrepareBlocks, build_model
 from tokenmill_trainer.loss import Criterion, own_loss_sums, training_loss_sums
@@ -65,6 +65,8 @@ def initialize(
                 vocab_size=reader.manifest.vocab_size,
             )
         built = _build_decoder(config, world) if model is None else _take_over(config, world, model, blocks)
+        if loss is None:
+            expect_view(built)
         engine = Engine(config, world, built, source, _sum_losses(config, loss))
         engine.reader, engine.mixture = reader, mixture
         if reader is not None and mixture is not None:

@@ -7,6 +7,8 @@ common, mostly from a generator that each seeded alike or not at all, and a copy
 """
 
 import inspect
+import re
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -66,6 +68,15 @@ def copy_from_rank_0(model: nn.Module, world: World) -> None:
         whole = tensor.detach().contiguous()
         dist.broadcast(whole, src=0)
         tensor.copy_(whole)
+
+
+def expect_view(model: nn.Module) -> None:
+    """Let the sharded `model` give views, as a linear layer with a bias does, without FSDP's warning.
+
+    What it warns of is an operation in place on them; the loss of this package has none.
+    """
+    message = re.escape(f"FSDP2-wrapped module ({type(model).__name__}) returned a view tensor")
+    warnings.filterwarnings("ignore", message=message, category=UserWarning)
 
 
 def takes_positions(model: nn.Module) -> bool:
