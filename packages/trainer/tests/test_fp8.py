@@ -1,4 +1,4 @@
-"""fp8 through torchao, emulated where the hardware has none: near bf16, the right layers, checkpoints of fp32 masters."""
+"""fp8 through torchao, emulated where no hardware has it: near bf16, the right layers, checkpoints of fp32 masters."""
 
 from collections.abc import Callable
 from pathlib import Path
