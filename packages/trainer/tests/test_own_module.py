@@ -151,15 +151,29 @@ def test_it_learns_and_goes_on_to_the_bit(
     assert torch.equal(resumed, torch.tensor(reports[2:], dtype=torch.float64))
 
 
+@pytest.mark.parametrize(
+    ("kind", "sizes", "message"),
+    [
+        ("gpt2-1", {}, "not the tensors of this model: missing"),
+        ("hand-made-0", {"num_blocks": 3}, r"missing \['model.blocks.2"),
+        ("hand-made-0", {"width": 16}, r"model\.tokens\.weight is of shape \(503, 32\) there, of \(503, 16\) in this"),
+    ],
+)
 def test_a_checkpoint_of_another_module_is_refused(
-    two_ranks: Path, make_own_model: MakeModel, source: GlobalBatches
+    two_ranks: Path,
+    make_own_model: MakeModel,
+    source: GlobalBatches,
+    kind: str,
+    sizes: dict[str, int],
+    message: str,
 ) -> None:
-    found = verify_checkpoint(two_ranks / "gpt2-1" / "step-00000002")
-    with (
-        initialize(settings(), source, model=make_own_model("hand-made")) as engine,
-        pytest.raises(VerificationError, match="not the tensors of this model"),
-    ):
-        checkpoint.restore(engine, found)
+    found = verify_checkpoint(two_ranks / kind / "step-00000002")
+    another = type(make_own_model("hand-made"))(**sizes)
+    with initialize(settings(), source, model=another) as engine:
+        before = [parameter.detach().clone() for parameter in engine.model.parameters()]
+        with pytest.raises(VerificationError, match=message):
+            checkpoint.restore(engine, found)
+        assert all(torch.equal(a, b) for a, b in zip(before, engine.model.parameters(), strict=True))
 
 
 def test_a_loss_of_one_s_own_takes_what_the_model_gives(make_own_model: MakeModel, source: GlobalBatches) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -121,7 +122,8 @@ def read_tensors(path: Path, state: dict[str, dict[str, Any]]) -> None:
     The sections of `state` ("model", "optimizer", "ema") must hold exactly what the checkpoint holds under those names.
     """
     reader = FileSystemReader(path)
-    held = {name for name in reader.read_metadata().state_dict_metadata if name.split(".", 1)[0] in state}
+    entries = reader.read_metadata().state_dict_metadata
+    held = {name for name in entries if name.split(".", 1)[0] in state}
     wanted = {f"{section}.{name}" for section, values in state.items() for name in values}
     if held != wanted:
         missing, extra = sorted(wanted - held), sorted(held - wanted)
@@ -129,7 +131,18 @@ def read_tensors(path: Path, state: dict[str, dict[str, Any]]) -> None:
             f"{path}: not the tensors of this model: missing {missing[:3]}, unexpected {extra[:3]} "
             f"({len(missing)} and {len(extra)} in all); use the settings the checkpoint was made with"
         )
+    for section, values in state.items():
+        for name, value in values.items():
+            _check_shape(f"{path}: {section}.{name}", entries[f"{section}.{name}"], value)
     load_sharded(state, storage_reader=reader)
+
+
+def _check_shape(name: str, entry: Any, wanted: Any) -> None:
+    if isinstance(entry, TensorStorageMetadata) and entry.size != wanted.shape:
+        raise VerificationError(
+            f"{name} is of shape {tuple(entry.size)} there, of {tuple(wanted.shape)} in this model; use the model the "
+            "checkpoint was made with"
+        )
 
 
 def _sections(path: Path) -> set[str]:
