@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from tokenmill_shards.reading.samples import Samples
 from tokenmill_trainer import initialize
@@ -35,6 +36,65 @@ class RandomSamples:
     def samples(self, indices: NDArray[np.int64]) -> Samples:
         rows = [np.random.default_rng(int(i)).integers(0, VOCABULARY, LENGTH + 1) for i in indices]
         return Samples(np.stack(rows))
+
+
+class HandMade(nn.Module):
+    """Somebody's own model: ids (B, L) to logits, by blocks that see the mean of what came before."""
+
+    def __init__(self, num_blocks: int = 2, width: int = 32) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(VOCABULARY, width)
+        self.blocks = nn.ModuleList(MeanBlock(width) for _ in range(num_blocks))
+        self.out = nn.Linear(width, VOCABULARY)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.out(x)  # type: ignore[no-any-return]
+
+
+class MeanBlock(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        seen = torch.arange(1, x.shape[1] + 1, device=x.device).unsqueeze(-1)
+        means = (self.norm(x).cumsum(1) / seen).to(x.dtype)
+        return x + self.down(self.up(means).relu())  # type: ignore[no-any-return]
+
+
+class LogitsOnly(nn.Module):
+    """A model of `transformers` as the engine wants it: ids to logits, no cache."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.inner = model
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.inner(ids, use_cache=False).logits  # type: ignore[no-any-return]
+
+
+def own_model(kind: str) -> nn.Module:
+    """`hand-made`, or a tiny `gpt2` (tied head, no dropout) or `llama` of transformers, at random start weights."""
+    if kind == "hand-made":
+        return HandMade()
+    import transformers
+
+    if kind == "gpt2":
+        sizes = {"vocab_size": VOCABULARY, "n_positions": LENGTH, "n_embd": 32, "n_layer": 2, "n_head": 4}
+        no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        return LogitsOnly(transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, **no_dropout)))
+    llama = transformers.LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    return LogitsOnly(transformers.LlamaForCausalLM(llama))
 
 
 @dataclass(frozen=True)
@@ -93,6 +153,11 @@ def transformers() -> Any:
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
     return transformers
+
+
+@pytest.fixture(scope="session")
+def make_own_model() -> Callable[[str], nn.Module]:
+    return own_model
 
 
 @pytest.fixture

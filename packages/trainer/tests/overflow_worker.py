@@ -12,8 +12,9 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.build import initialize
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import Engine, initialize
+from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.world import start_world
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import conftest
 
 from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.build import initialize
 from tokenmill_trainer.checkpoints import checkpoint
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import initialize
 from tokenmill_trainer.world import start_world
 
 config, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])

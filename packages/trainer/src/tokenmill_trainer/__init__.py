@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tokenmill_trainer.build import initialize
     from tokenmill_trainer.config import RunConfig
-    from tokenmill_trainer.engine import Engine, initialize
+    from tokenmill_trainer.engine import Engine
 
 __all__ = ["Engine", "RunConfig", "initialize"]
 
@@ -17,8 +18,12 @@ def __getattr__(name: str) -> Any:
         from tokenmill_trainer.config import RunConfig
 
         return RunConfig
-    if name in {"Engine", "initialize"}:
-        from tokenmill_trainer import engine
+    if name == "Engine":
+        from tokenmill_trainer.engine import Engine
 
-        return getattr(engine, name)
+        return Engine
+    if name == "initialize":
+        from tokenmill_trainer.build import initialize
+
+        return initialize
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

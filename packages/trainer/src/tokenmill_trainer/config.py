@@ -15,7 +15,9 @@ from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.store import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
 from tokenmill_trainer.layout.config import LayoutConfig
+from tokenmill_trainer.layout.fp8 import Fp8Config
 from tokenmill_trainer.layout.mesh import check_ranks
+from tokenmill_trainer.layout.recompute import RecomputeConfig
 from tokenmill_trainer.loss import LossConfig
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
@@ -74,6 +76,8 @@ class RunConfig(Frozen):
     loss_scale: LossScaleConfig = LossScaleConfig()
     ema: EmaConfig = EmaConfig()
     training: TrainingConfig = TrainingConfig()
+    activation_checkpointing: RecomputeConfig = RecomputeConfig()
+    fp8: Fp8Config = Fp8Config()
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     validation: ValidationConfig = ValidationConfig()
@@ -180,9 +184,12 @@ def with_steps(config: RunConfig) -> RunConfig:
     return validate_config(RunConfig, config.model_dump(), "settings")
 
 
-def recorded(config: RunConfig) -> dict[str, Any]:
-    """The settings as manifests hold them: without those of where the data lies and how it is read and shown."""
-    return config.model_dump(
+def recorded(config: RunConfig, *, own_model: bool = False) -> dict[str, Any]:
+    """The settings as manifests hold them: without those of where the data lies and how it is read and shown.
+
+    Of an `own_model`, which no setting describes, only the size of the vocabulary.
+    """
+    values = config.model_dump(
         mode="json",
         exclude={
             "init_from": True,
@@ -190,6 +197,9 @@ def recorded(config: RunConfig) -> dict[str, Any]:
             "logging": {"interval", "peak_flops"},
         },
     )
+    if own_model:
+        values["model"] = {"vocab_size": config.model.vocab_size}
+    return values
 
 
 def _next_multiple(value: int, of: int) -> int:

@@ -11,37 +11,36 @@ micro-batch runs, so shares simply add up, over micro-batches and over ranks, an
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
-from tokenmill_core.errors import ConfigError, TokenmillError
+from tokenmill_core.errors import TokenmillError
 from tokenmill_core.manifest import InputRef
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
-from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
-from tokenmill_trainer.batches.open_data import open_data, open_validation
-from tokenmill_trainer.config import RunConfig, check_world_size, fitted, with_steps
+from tokenmill_trainer.batches.data import RankSamples
+from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.layout.gradients import global_gradient_norm, scale_gradients
-from tokenmill_trainer.layout.sharding import build_model, finish_backward, prepare_backward, replicas
-from tokenmill_trainer.loss import training_loss_sums
+from tokenmill_trainer.layout.sharding import finish_backward, prepare_backward, replicas
+from tokenmill_trainer.loss import LossSums
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.model.balance import forget_loads, update_biases
+from tokenmill_trainer.model.router import Router
 from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
 from tokenmill_trainer.optim.ema import WeightAverage
 from tokenmill_trainer.optim.loss_scale import LossScale
 from tokenmill_trainer.report import Progress, StepReport
-from tokenmill_trainer.world import World, start_world
+from tokenmill_trainer.world import World
 
 
 class NonFiniteError(TokenmillError, ArithmeticError):
@@ -54,6 +53,10 @@ class StepSource(Protocol):
     def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
         """`num_steps` steps from sample `consumed_samples` on."""
         ...
+
+
+SumLosses = Callable[[nn.Module, Tensor, Tensor, Tensor | None], LossSums]
+"""Model, inputs, labels and positions, each (B, L), to the losses summed over the counted labels."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class Batch:
 class Engine:
     """A model, its optimizer and its data on one rank of a world. Made by `initialize`; close it, or use `with`."""
 
-    def __init__(self, config: RunConfig, world: World, model: Decoder, source: StepSource) -> None:
+    def __init__(
+        self, config: RunConfig, world: World, model: nn.Module, source: StepSource, sum_losses: SumLosses
+    ) -> None:
         self.config = config
         self.world = world
         self.model = model
@@ -92,6 +97,7 @@ class Engine:
         self.initial_model: InputRef | None = None
         """The model whose weights the run started from, by its absolute place; none: random ones."""
         self._source = source
+        self._sum_losses = sum_losses
         self._resources = ExitStack()
         self._current: Batch | None = None
         self._loss = torch.zeros((), device=world.device)
@@ -132,14 +138,24 @@ class Engine:
         The routers' losses are means over all tokens, so theirs is weighted by the micro-batch's share of the samples.
         """
         self._current = batch
-        sums = training_loss_sums(self.model, batch.inputs, batch.labels, batch.positions, self.config.loss)
+        sums = self._sum_losses(self.model, batch.inputs, batch.labels, batch.positions)
         loss, penalty = (part / max(batch.global_tokens, 1) for part in sums)
-        auxiliary = self.model.auxiliary_loss()
+        auxiliary = self._auxiliary_loss()
         if auxiliary is not None:
             auxiliary = auxiliary * (len(batch.inputs) / self.config.batch_plan.size_at(batch.first_sample))
             loss, penalty = loss + auxiliary, penalty + auxiliary.detach()
         self._penalty += penalty
         return loss
+
+    def _auxiliary_loss(self) -> Tensor | None:
+        """What the model adds to the loss, such as its routers': a mean over tokens. Most have nothing."""
+        own: Callable[[], Tensor | None] | None = getattr(self.model, "auxiliary_loss", None)
+        return None if own is None else own()
+
+    @property
+    def routers(self) -> list[Router]:
+        """Those whose loads the engine keeps even: of a `Decoder` with experts."""
+        return self.model.routers if isinstance(self.model, Decoder) else []
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
@@ -209,7 +225,7 @@ class Engine:
         lr = self._learning_rate()
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
-        update_biases(self.model.routers, dist.all_reduce)
+        update_biases(self.routers, dist.all_reduce)
         if self.average is not None:
             self.average.update()
         return lr
@@ -229,7 +245,7 @@ class Engine:
 
     def _forget_step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        forget_loads(self.model.routers)
+        forget_loads(self.routers)
         self._loss.zero_()
         self._penalty.zero_()
         self._current = None
@@ -253,52 +269,3 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
-    """An engine at step 0: process group, mesh, model with its start weights, optimizer and data.
-
-    Every process of a torchrun start calls this; without torchrun the one process is a world of its own. `source`
-    replaces the mixture of `config.data`, and `config.model.vocab_size` must then be given.
-
-    Errors: `ConfigError` where settings do not fit each other, the mixture or the number of ranks; `ManifestError` and
-    `VerificationError` where the mixture or its shards are not what their manifests say.
-    """
-    with ExitStack() as resources:
-        world = resources.enter_context(start_world())
-        check_world_size(config, world.size)
-        torch.manual_seed(config.training.seed + world.rank)
-        reader, mixture = None, None
-        if source is not None:
-            config = with_steps(config)
-        else:
-            mixture, reader = open_data(config, world)
-            config = fitted(config, mixture.manifest)
-            source = GlobalBatches(
-                reader,
-                config.batch_plan,
-                world.rank,
-                world.size,
-                config.data.num_workers,
-                pin_memory=world.device.type == "cuda",
-                vocab_size=reader.manifest.vocab_size,
-            )
-        engine = Engine(config, world, _build_model(config, world), source)
-        engine.reader, engine.mixture = reader, mixture
-        if reader is not None and mixture is not None:
-            engine.validation_reader = world.on_each(partial(open_validation, config, mixture, reader))
-        engine._resources = resources.pop_all()
-    return engine
-
-
-def _build_model(config: RunConfig, world: World) -> Decoder:
-    training = config.training
-    if config.model.vocab_size is None:
-        raise ConfigError("model.vocab_size: must be given where the data is not a mixture")
-    return build_model(
-        config.model,
-        world,
-        seed=training.seed,
-        layout=training,
-        compile_blocks=training.compile,
-    )

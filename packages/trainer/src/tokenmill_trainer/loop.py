@@ -15,9 +15,10 @@ from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_shards.statistics import unigram_entropy
 from tokenmill_trainer.batches.open_data import check_enough
+from tokenmill_trainer.build import initialize
 from tokenmill_trainer.checkpoints import checkpoint, store
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
+from tokenmill_trainer.engine import Engine, NonFiniteError
 from tokenmill_trainer.evaluation.validation import validate
 from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.initial_weights import start_from

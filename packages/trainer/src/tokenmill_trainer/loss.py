@@ -16,11 +16,15 @@ from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.model import Decoder
 
 IGNORED = -100
 """A label with this value is not counted and gives no gradient."""
+
+Criterion = Callable[[Any, Tensor], Tensor]
+"""What a model gives for ids (B, L), and labels (B, L), to a scalar: the loss summed over the counted labels."""
 
 Head = Callable[[Tensor], Tensor]
 """Features (…, D) to logits (…, V)."""
@@ -59,7 +63,8 @@ def training_loss_sums(
     A model other than `Decoder` has to give logits, (B, L, V), and gives them whole.
     """
     if not isinstance(model, Decoder) or not 0 < config.chunk_tokens < labels.numel():
-        return loss_sums(model(inputs, positions_BL=positions).flatten(0, 1), labels.flatten(), config.z_loss)
+        logits_BLV = checked_logits(output_of(model, inputs, positions), labels)
+        return loss_sums(logits_BLV.flatten(0, 1), labels.flatten(), config.z_loss)
 
     def reduce(features_BLD: Tensor) -> Tensor:
         features_ND = features_BLD.flatten(0, 1)
@@ -67,6 +72,30 @@ def training_loss_sums(
 
     total, z_loss = model(inputs, positions_BL=positions, head=reduce)
     return LossSums(total, z_loss.detach())
+
+
+def own_loss_sums(
+    model: nn.Module, inputs: Tensor, labels: Tensor, positions: Tensor | None, criterion: Criterion
+) -> LossSums:
+    """As `training_loss_sums`, with a loss of the user's own."""
+    total = criterion(output_of(model, inputs, positions), labels)
+    return LossSums(total, torch.zeros_like(total, requires_grad=False))
+
+
+def output_of(model: nn.Module, inputs: Tensor, positions: Tensor | None) -> Any:
+    """What `model` makes of ids (B, L); it is told the positions where there are some to tell."""
+    return model(inputs) if positions is None else model(inputs, positions_BL=positions)
+
+
+def checked_logits(output: Any, labels: Tensor) -> Tensor:
+    """`output`, as long as it is logits (B, L, V) for labels (B, L), or `InputError`."""
+    if isinstance(output, Tensor) and output.ndim == 3 and output.shape[:2] == labels.shape:
+        return output
+    found = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+    raise InputError(
+        f"model: for ids of shape {tuple(labels.shape)} it gives {found}, not logits (batch, length, vocabulary); wrap "
+        "it so that forward(ids) returns those alone, or give a loss= that takes what it gives"
+    )
 
 
 def loss_sums(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> LossSums:

@@ -15,7 +15,7 @@ Change = Literal["schedule", "optimizer", "precision"]
 CHANGES: dict[Change, tuple[str, ...]] = {
     "schedule": ("schedule.", "optimizer.lr", "training.steps", "training.batch_ramp"),
     "optimizer": ("optimizer.", "training.max_grad_norm", "loss.z_loss", "ema."),
-    "precision": ("training.precision", "loss_scale."),
+    "precision": ("training.precision", "loss_scale.", "fp8."),
 }
 """Settings that change the course of a run: refused, unless named by `--allow-change`."""
 

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -34,6 +35,7 @@ from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoints.store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
 from tokenmill_trainer.engine import Engine, NonFiniteError
+from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.report import Progress
 
 STAGE = StageRef(name="pretrain run", version=1)
@@ -128,7 +130,8 @@ def read_tensors(path: Path, state: dict[str, dict[str, Any]]) -> None:
     The sections of `state` ("model", "optimizer", "ema") must hold exactly what the checkpoint holds under those names.
     """
     reader = FileSystemReader(path)
-    held = {name for name in reader.read_metadata().state_dict_metadata if name.split(".", 1)[0] in state}
+    entries = reader.read_metadata().state_dict_metadata
+    held = {name for name in entries if name.split(".", 1)[0] in state}
     wanted = {f"{section}.{name}" for section, values in state.items() for name in values}
     if held != wanted:
         missing, extra = sorted(wanted - held), sorted(held - wanted)
@@ -136,7 +139,18 @@ def read_tensors(path: Path, state: dict[str, dict[str, Any]]) -> None:
             f"{path}: not the tensors of this model: missing {missing[:3]}, unexpected {extra[:3]} "
             f"({len(missing)} and {len(extra)} in all); use the settings the checkpoint was made with"
         )
+    for section, values in state.items():
+        for name, value in values.items():
+            _check_shape(f"{path}: {section}.{name}", entries[f"{section}.{name}"], value)
     load_sharded(state, storage_reader=reader)
+
+
+def _check_shape(name: str, entry: Any, wanted: Any) -> None:
+    if isinstance(entry, TensorStorageMetadata) and entry.size != wanted.shape:
+        raise VerificationError(
+            f"{name} is of shape {tuple(entry.size)} there, of {tuple(wanted.shape)} in this model; use the model the "
+            "checkpoint was made with"
+        )
 
 
 def _sections(path: Path) -> set[str]:
@@ -180,7 +194,7 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
         name=final.name,
         stage=STAGE,
         inputs=_inputs(engine, str(final)),
-        config=recorded(engine.config),
+        config=recorded(engine.config, own_model=not isinstance(engine.model, Decoder)),
         files=tuple(files),
         counts=Counts(tokens=progress.consumed_tokens),
         tools={"tokenmill-trainer": __version__, "torch": torch.__version__},

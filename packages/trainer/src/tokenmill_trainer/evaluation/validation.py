@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from tokenmill_core.manifest import Frozen
@@ -20,7 +20,6 @@ from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.batches.data import tensors_of
 from tokenmill_trainer.layout.sharding import release_parameters
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
-from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.world import World
 
 
@@ -34,7 +33,7 @@ class ValidationConfig(Frozen):
 
 
 def validate(
-    model: Decoder,
+    model: nn.Module,
     world: World,
     reader: MixtureReader,
     config: ValidationConfig,
@@ -68,7 +67,7 @@ def stage_weights(reader: MixtureReader, consumed_samples: int) -> dict[str, int
 
 @torch.no_grad()
 def _token_mean(
-    model: Decoder, world: World, reader: MixtureReader, name: str, max_samples: int, micro_batch_size: int
+    model: nn.Module, world: World, reader: MixtureReader, name: str, max_samples: int, micro_batch_size: int
 ) -> float | None:
     total, counted = torch.zeros((), dtype=torch.float64), 0
     # Read before any rank computes: an error that one of them meets is raised on all.

@@ -8,15 +8,22 @@ from pydantic import Field, model_validator
 from tokenmill_core.manifest import Frozen
 
 ZeroStage = Literal[0, 1, 2, 3]
-Precision = Literal["fp32", "bf16", "fp16"]
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+Precision = Literal["fp32", "bf16", "fp16", "fp8"]
+DTYPES: dict[Precision, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.bfloat16,
+}
+"""Of weights and activations in forward and backward; in fp8 some products round them further (`fp8.py`)."""
 
 
 class LayoutConfig(Frozen):
     """What ranks share out, what they compute in, and where it lies."""
 
     precision: Precision = "fp32"
-    """What forward and backward compute in; master weights, gradients' sums and moments are always fp32."""
+    """What forward and backward compute in; master weights, gradients' sums and moments are always fp32. `fp8`: bf16,
+    and products of the blocks' linear layers in 8 bits, on GPUs that have them."""
     zero_stage: ZeroStage = 1
     """What the ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
     shard_size: int | None = Field(default=None, gt=0)

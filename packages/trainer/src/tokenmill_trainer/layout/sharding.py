@@ -11,6 +11,8 @@ are sums over ranks, never means: the loss of each micro-batch is already divide
 batch.
 """
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -30,25 +32,43 @@ from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
 from tokenmill_trainer.model.init import initialize_weights
 from tokenmill_trainer.world import World
 
+PrepareBlocks = Callable[[Sequence[nn.Module]], None]
+"""What is done to the blocks of a model before they are sharded (`blocks.prepare_blocks`)."""
 
-def build_model(config: ModelConfig, world: World, *, seed: int, layout: LayoutConfig, compile_blocks: bool) -> Decoder:
+
+def build_model(
+    config: ModelConfig, world: World, prepare: PrepareBlocks, *, seed: int, layout: LayoutConfig
+) -> Decoder:
     """The decoder laid out over `world`, with its start weights: fp32 masters, computing in `layout.precision`."""
     model = build_on_meta(config)
-    if compile_blocks:
-        for block in model.layers:
-            block.compile()
-    mesh = device_mesh(world, layout)
-    is_whole = mesh[SHARD].size() == 1 and not layout.cpu_offload
-    if not is_whole:
-        shard(model, mesh, layout)
-    _allocate(model, world, layout)
+    blocks = list(model.layers)
+    prepare(blocks)
+    lay_over(model, blocks, world, layout, lambda device: model.to_empty(device=device))
     initialize_weights(model, seed)
-    if is_whole:
-        Whole(model, DTYPES[layout.precision], mesh.get_group(REPLICATE) if world.size > 1 else None)
     return model
 
 
-def shard(model: Decoder, mesh: DeviceMesh, layout: LayoutConfig) -> None:
+def lay_over(
+    model: nn.Module,
+    blocks: Sequence[nn.Module],
+    world: World,
+    layout: LayoutConfig,
+    place: Callable[[torch.device], object],
+) -> None:
+    """Share `model` out over the ranks, or let it lie whole on each; `place` brings its tensors to a device."""
+    mesh = device_mesh(world, layout)
+    is_whole = mesh[SHARD].size() == 1 and not layout.cpu_offload
+    if not is_whole:
+        shard(model, blocks, mesh, layout)
+    place(torch.device("cpu") if layout.cpu_offload else world.device)
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            module._buffers[name] = buffer.to(world.device)  # offloaded or not, buffers take part in the forward
+    if is_whole:
+        Whole(model, DTYPES[layout.precision], mesh.get_group(REPLICATE) if world.size > 1 else None)
+
+
+def shard(model: nn.Module, blocks: Sequence[nn.Module], mesh: DeviceMesh, layout: LayoutConfig) -> None:
     """Apply FSDP2 to each block and to the rest (embedding, last norm, head).
 
     Inputs are not cast at block borders: the rotary tables travel there in fp32 and must arrive so.
@@ -57,7 +77,7 @@ def shard(model: Decoder, mesh: DeviceMesh, layout: LayoutConfig) -> None:
         param_dtype=DTYPES[layout.precision], reduce_dtype=torch.float32, cast_forward_inputs=False
     )
     offload = CPUOffloadPolicy(pin_memory=mesh.device_type != "cpu") if layout.cpu_offload else OffloadPolicy()
-    for module in (*model.layers, model):
+    for module in (*blocks, model):
         sharded = fully_shard(
             module,
             mesh=mesh if mesh[REPLICATE].size() > 1 else mesh[SHARD],
@@ -67,14 +87,6 @@ def shard(model: Decoder, mesh: DeviceMesh, layout: LayoutConfig) -> None:
         )
         sharded.set_gradient_divide_factor(1.0)
         sharded.set_force_sum_reduction_for_comms(True)
-
-
-def _allocate(model: nn.Module, world: World, layout: LayoutConfig) -> None:
-    """Give the tensors of `model` memory; offloaded are parameters alone, since buffers take part in the forward."""
-    model.to_empty(device="cpu" if layout.cpu_offload else world.device)
-    for module in model.modules():
-        for name, buffer in module.named_buffers(recurse=False):
-            module._buffers[name] = buffer.to(world.device)
 
 
 def replicas(model: nn.Module) -> dist.ProcessGroup | None:

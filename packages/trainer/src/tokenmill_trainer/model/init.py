@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tokenmill_trainer.model.config import ModelConfig
@@ -51,7 +51,7 @@ def initialize_weights(model: Decoder, seed: int) -> None:
 
 
 @torch.no_grad()
-def fill(model: Decoder, value_of: Callable[[str, torch.Size], Tensor]) -> None:
+def fill(model: nn.Module, value_of: Callable[[str, torch.Size], Tensor]) -> None:
     """Set each tensor of the model's state to `value_of(name, whole shape)`; each rank keeps only its part of it."""
     for name, target in model.state_dict().items():
         value = value_of(name, target.shape)
