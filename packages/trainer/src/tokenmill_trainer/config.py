@@ -10,7 +10,7 @@ from tokenmill_core.manifest import Frozen
 from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
-from tokenmill_trainer.checkpoints.store import CheckpointConfig
+from tokenmill_trainer.checkpoints.retention import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
 from tokenmill_trainer.layout.sharding import Precision, ZeroStage
 from tokenmill_trainer.loss import LossConfig
@@ -157,6 +157,7 @@ def recorded(config: RunConfig) -> dict[str, Any]:
         exclude={
             "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
             "logging": {"interval", "peak_flops"},
+            "checkpoint": {"asynchronous"},
         },
     )
 
