@@ -6,11 +6,14 @@ what a run was resumed from is there until a newer one can take its place.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.checkpoints.store import discard, list_checkpoints, remove_unfinished, step_of
+
+Future = Literal["stays", "goes", "for ever"]
 
 
 class CheckpointConfig(Frozen):
@@ -44,11 +47,16 @@ def removable(paths: Sequence[Path], config: CheckpointConfig, newest_step: int)
     """
     stale = [path for path in paths if step_of(path) > newest_step]
     current = [path for path in paths if step_of(path) <= newest_step]
-    return stale + [path for path in current[config.keep_last :] if not stays_for_ever(path, config)]
+    return stale + [path for path in current[config.keep_last :] if not _for_ever(path, config)]
 
 
-def stays_for_ever(path: Path, config: CheckpointConfig) -> bool:
-    """Whether the checkpoint at `path` is one of every `keep_every` steps."""
+def future(paths: Sequence[Path], config: CheckpointConfig) -> list[Future]:
+    """Of each of `paths`, newest first, whether it stays or goes when the next one is complete, or stays for ever."""
+    leaving = paths[config.keep_last - 1 :]
+    return ["for ever" if _for_ever(path, config) else "goes" if path in leaving else "stays" for path in paths]
+
+
+def _for_ever(path: Path, config: CheckpointConfig) -> bool:
     return config.keep_every is not None and step_of(path) % config.keep_every == 0
 
 

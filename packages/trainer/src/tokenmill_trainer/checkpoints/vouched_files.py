@@ -19,6 +19,19 @@ class DamagedFileError(OSError):
     """A file that was just written reads differently: the disk, or the way to it, is broken."""
 
 
+class _Stream(storage.HashingWriter):
+    """Remembers why it took no more: torch's archive hides that behind an error of its own when it is closed."""
+
+    problem: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.problem = error
+            raise
+
+
 class VouchedFiles(FileSystem):
     """torch's way to files, which notes the hash of each while it is written, and syncs it when it is closed."""
 
@@ -30,8 +43,12 @@ class VouchedFiles(FileSystem):
         """A file to write; torch reads through another class."""
         assert mode == "wb", mode
         path = Path(path)
-        with storage.HashingWriter(path) as writer:
-            yield writer
+        writer = _Stream(path)
+        try:
+            with writer:
+                yield writer
+        except RuntimeError as error:
+            raise writer.problem or error from None
         name = path.name.removesuffix(".tmp")  # `.metadata` gets its name a moment later
         self.entries.append(FileEntry(path=name, bytes=writer.bytes, sha256=writer.sha256))
 

@@ -6,6 +6,7 @@ The rename is the moment a checkpoint exists, and only then may older ones go. E
 it is called from, and the ranks talk over the group of the `World` that is given.
 """
 
+import errno
 import os
 import shutil
 from functools import partial
@@ -43,7 +44,7 @@ def write(snapshot: Snapshot, folder: Path, world: World) -> Path:
     name = checkpoint_name(snapshot.progress.step)
     temporary, final = folder / f".{name}.tmp", folder / name
     try:
-        world.on_main(partial(_make_empty, temporary))
+        world.on_main(partial(_make_room, temporary, _whole_bytes(snapshot)))
         writer = TensorWriter(temporary)
         save_sharded(snapshot.tensors, storage_writer=writer, process_group=world.group)
         entries = world.gather(world.on_each(partial(_finish_rank, snapshot, writer, temporary, world.rank)))
@@ -61,9 +62,17 @@ def random_state_name(rank: int) -> str:
     return f"random-{rank:05d}.safetensors"
 
 
-def _make_empty(folder: Path) -> None:
+def _whole_bytes(snapshot: Snapshot) -> int:
+    """Bytes of all tensors, over all ranks: a sharded tensor knows its whole size."""
+    return sum(value.numel() * value.element_size() for part in snapshot.tensors.values() for value in part.values())
+
+
+def _make_room(folder: Path, num_bytes: int) -> None:
+    """An empty `folder` on a disk with room for so much, lest logs that lie there be cut off as well."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
+    if shutil.disk_usage(folder).free < num_bytes:
+        raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: its tensors have {num_bytes} bytes")
 
 
 def _finish_rank(snapshot: Snapshot, writer: TensorWriter, folder: Path, rank: int) -> list[FileEntry]:
