@@ -1,0 +1,47 @@
+"""Worlds of several ranks in one script: forks, which have torch loaded already, so that a world takes a second."""
+
+import multiprocessing
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.process import BaseProcess
+
+SECONDS = 60.0
+"""After which a rank counts as hanging and is killed."""
+HANGING = 0
+"""In place of the exit code of a rank that hangs, where one is expected to fail."""
+
+
+def on_ranks(size: int, action: Callable[[int], None]) -> list[int]:
+    """The exit codes of `action(rank)` on `size` ranks, which are a process group of the operating system's as well."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    fork = multiprocessing.get_context("fork")
+    processes: list[BaseProcess] = []
+    for rank in range(size):
+        process = fork.Process(target=_run, args=(rank, world, action))
+        process.start()
+        assert process.pid is not None
+        with suppress(ProcessLookupError):
+            os.setpgid(process.pid, processes[0].pid if processes else 0)  # type: ignore[arg-type]
+        processes.append(process)
+    return [_exit_code(process) for process in processes]
+
+
+def _run(rank: int, world: dict[str, str], action: Callable[[int], None]) -> None:
+    os.environ.update(world, RANK=str(rank), LOCAL_RANK=str(rank))
+    action(rank)
+
+
+def _exit_code(process: BaseProcess) -> int:
+    process.join(SECONDS)
+    if process.exitcode is None:
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        return HANGING
+    return process.exitcode
