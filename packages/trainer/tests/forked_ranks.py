@@ -1,12 +1,23 @@
-"""Worlds of several ranks in one script: forks, which have torch loaded already, so that a world takes a second."""
+"""Worlds of several ranks in one script: forks, which have torch loaded already, so that a world takes a second.
 
+python forked_ranks.py SIZE LOGS ARGUMENT...: `pretrain ARGUMENT...` on SIZE ranks; prints their exit codes, a list, and
+leaves what each said in LOGS/RANK.log.
+"""
+
+import json
 import multiprocessing
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import NoReturn
+
+import tokenmill_trainer.loop  # noqa: F401  # before the forks, or each would load it
+from tokenmill_trainer import cli
 
 SECONDS = 60.0
 """After which a rank counts as hanging and is killed."""
@@ -45,3 +56,17 @@ def _exit_code(process: BaseProcess) -> int:
         process.join()
         return HANGING
     return process.exitcode
+
+
+def pretrain(log: Path, *arguments: object) -> NoReturn:
+    """`pretrain ARGUMENTS` in this process, which it ends; what it says goes to `log`."""
+    with log.open("w") as file:
+        os.dup2(file.fileno(), 2)
+    sys.argv = ["pretrain", *map(str, arguments)]
+    cli.main()
+
+
+if __name__ == "__main__":
+    logs = Path(sys.argv[2])
+    command = sys.argv[3:]
+    print(json.dumps(on_ranks(int(sys.argv[1]), lambda rank: pretrain(logs / f"{rank}.log", *command))))

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forked_ranks import on_ranks
+from forked_ranks import on_ranks, pretrain
 
-import tokenmill_trainer.loop  # noqa: F401  # before the forks, or each would load it
-from tokenmill_trainer import cli
 from tokenmill_trainer.checkpoints import saver, vouched_files, writing
 
 settings, mixture, out = sys.argv[1], sys.argv[2], Path(sys.argv[3])
@@ -62,23 +60,16 @@ def arm(scene: Scene) -> None:
             (os.killpg if scene.everyone else os.kill)(os.getpgrp() if scene.everyone else os.getpid(), signal.SIGKILL)
         return inner(*arguments, **options)
 
-    saver.write = write  # type: ignore[attr-defined]
+    setattr(saver, "write", write)  # noqa: B010  # for mypy
     setattr(scene.owner, scene.function, strike)
-
-
-def pretrain(log: Path, *arguments: object) -> None:
-    """`pretrain run` in this process, which it ends; what it says goes to `log`."""
-    with log.open("w") as file:
-        os.dup2(file.fileno(), 2)
-    sys.argv = ["pretrain", "run", *map(str, arguments), *SAVES]
-    cli.main()
 
 
 def first(name: str, scene: Scene | None = None) -> Callable[[int], None]:
     def run(rank: int) -> None:
         if scene is not None and rank == scene.rank:
             arm(scene)
-        pretrain(out / f"{name}.{rank}.log", "--config", settings, "--mixture", mixture, "--out", out / name)
+        run_of = ("run", "--config", settings, "--mixture", mixture, "--out", out / name)
+        pretrain(out / f"{name}.{rank}.log", *run_of, *SAVES)
 
     return run
 
@@ -87,7 +78,7 @@ def play(scene: Scene) -> dict[str, Any]:
     codes = on_ranks(2, first(scene.name, scene))
     left = sorted(path.name for path in (out / scene.name / "checkpoints").iterdir())
     log = out / f"{scene.name}.resumed.log"
-    resumed = on_ranks(1, lambda _: pretrain(log, "--out", out / scene.name, "--resume"))
+    resumed = on_ranks(1, lambda _: pretrain(log, "run", "--out", out / scene.name, "--resume"))
     at_last = sorted(path.name for path in (out / scene.name / "checkpoints").iterdir())
     return {"codes": codes, "left": left, "resumed": resumed, "said": log.read_text(), "at_last": at_last}
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -33,13 +32,14 @@ SCENES = {
 """Who is killed where in the save of step 4, and the step that a resume goes on from."""
 
 
-def run_worker(worker: str, *arguments: object) -> None:
+def run_worker(worker: str, *arguments: object) -> str:
     here = Path(__file__).parent
     paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error", "PYTHONPATH": paths}
     command = [sys.executable, str(here / worker), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -109,21 +109,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_small_disk_ends_the_run_and_keeps_what_is_complete(
-    small_disk: Path, pretrain: Callable[..., Any], mixture: Path, run_toml: Path
+    small_disk: Path, tmp_path: Path, mixture: Path, run_toml: Path
 ) -> None:
     out = small_disk / "run"
     sizes = ("model.hidden_size=192", "model.intermediate_size=512", "checkpoint.keep_last=9", "checkpoint.interval=1")
     options = [option for size in (*sizes, "validation.interval=0") for option in ("--set", size)]
     arguments = ("run", "--config", run_toml, "--mixture", mixture, "--out", out, *options)
-    done = pretrain(*arguments, ranks=2, check=False)
-    assert done.returncode == 1
+    assert json.loads(run_worker("forked_ranks.py", 2, tmp_path, *arguments)) == [1, 1]
     last = require_verified(out / "checkpoints", pytest.fail).manifest.step
     names = [path.name for path in list_checkpoints(out / "checkpoints")]
     assert names == [f"step-{step:08d}" for step in range(last, 0, -1)]
     failed = out / "checkpoints" / f"step-{last + 1:08d}"
-    assert f"{failed}: could not be saved: " in done.stderr
-    assert "bytes are free there" in done.stderr
-    assert "Traceback" not in done.stderr
+    said = [(tmp_path / f"{rank}.log").read_text() for rank in (0, 1)]
+    assert f"{failed}: could not be saved: " in said[0]
+    assert "bytes are free there" in said[0]
+    assert "Traceback" not in said[0] + said[1]
     assert not [path for path in (out / "checkpoints").iterdir() if path.name.startswith(".")]
 
 
