@@ -1,7 +1,6 @@
-import resource
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,7 @@ from tokenmill_trainer.config import recorded
 from tokenmill_trainer.resume import check_resumable
 
 MakeConfig = Callable[..., RunConfig]
+LargestFile = Callable[[int], AbstractContextManager[None]]
 
 
 def train(engine: Engine, until: int, folder: Path | None = None, every: int = 1) -> list[tuple[float, float, float]]:
@@ -139,18 +139,8 @@ def test_retention_keeps_the_newest_and_drops_what_a_resume_passed_over(
     assert verify_checkpoint(three / "step-00000003").manifest.step == 3
 
 
-@contextmanager
-def largest_file(num_bytes: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_disk_that_takes_no_more_leaves_the_older_ones(
-    three: Path, make_config: MakeConfig, source: GlobalBatches
+    three: Path, make_config: MakeConfig, source: GlobalBatches, largest_file: LargestFile
 ) -> None:
     with initialize(make_config(), source) as engine:
         checkpoint.restore(engine, require_verified(three, pytest.fail))

@@ -97,9 +97,9 @@ def strike(
     ("module", "owner", "name", "nth", "resumed_from"),
     [
         pytest.param("watching.step_log", "module.StepLog", "write", 12, 4, id="between two checkpoints"),
-        pytest.param("checkpoints.checkpoint", "module", "save_sharded", 1, None, id="before the first save"),
-        pytest.param("checkpoints.checkpoint", "module", "publish", 2, 4, id="in the middle of a save"),
-        pytest.param("checkpoints.checkpoint", "module", "prune", 2, 8, id="before old ones are removed"),
+        pytest.param("checkpoints.writing", "module", "save_sharded", 1, None, id="before the first save"),
+        pytest.param("checkpoints.writing", "module", "publish", 2, 4, id="in the middle of a save"),
+        pytest.param("checkpoints.writing", "module", "prune", 2, 8, id="before old ones are removed"),
     ],
 )
 def test_a_killed_run_resumed_is_the_unbroken_run(

@@ -12,7 +12,7 @@ from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_shards.mixing.amounts import Tokens
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
-from tokenmill_trainer.checkpoints.store import CheckpointConfig
+from tokenmill_trainer.checkpoints.retention import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
 from tokenmill_trainer.layout.config import LayoutConfig
 from tokenmill_trainer.layout.fp8 import Fp8Config
@@ -195,6 +195,7 @@ def recorded(config: RunConfig, *, own_model: bool = False) -> dict[str, Any]:
             "init_from": True,
             "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
             "logging": {"interval", "peak_flops"},
+            "checkpoint": {"asynchronous"},
         },
     )
     if own_model:

@@ -17,6 +17,7 @@ from tokenmill_shards.statistics import unigram_entropy
 from tokenmill_trainer.batches.open_data import check_enough
 from tokenmill_trainer.build import initialize
 from tokenmill_trainer.checkpoints import checkpoint, store
+from tokenmill_trainer.checkpoints.saver import Saver
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Engine, NonFiniteError
 from tokenmill_trainer.evaluation.validation import validate
@@ -138,7 +139,11 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
     """All steps that are left; whether the end was reached rather than a signal received."""
     config, world = engine.config, engine.world
     meter = _meter(engine)
-    with StopSignals() as signals, _logs(engine, run, data_log) as (metrics_log, samples_log):
+    with (
+        StopSignals() as signals,
+        _logs(engine, run, data_log) as (metrics_log, samples_log),
+        Saver(engine, run.checkpoints, console.say) as saver,
+    ):
         meter.restart()
         for batch in engine.batches():
             loss = engine(batch)
@@ -156,10 +161,11 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             console.step(metrics)
 
             stopping = world.any(signals.received is not None)
+            saver.check()
             if stopping or _due(step, config.checkpoint.interval, is_end):
-                saved = checkpoint.save(engine, run.checkpoints)
-                console.say(f"saved {saved.name}")
+                saver.save()
             if stopping and not is_end:
+                saver.finish()
                 console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
                 return False
             meter.restart()

@@ -7,12 +7,11 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import CheckpointManifest
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import load_samples_manifest
-from tokenmill_trainer.checkpoints.checkpoint import read_tensors
+from tokenmill_trainer.checkpoints.restoring import read_tensors
 from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.model import Decoder, ModelConfig, build_on_meta
 from tokenmill_trainer.run_folder import RunFolder
@@ -55,10 +54,9 @@ def load_trained(run: RunFolder, say: Callable[[str], None], *, average: bool = 
     found = require_verified(run.checkpoints, say)
     model = build_on_meta(ModelConfig.model_validate(found.manifest.config["model"])).to_empty(device="cpu")
     with start_world():
-        path = storage.local_path(found.folder)
-        read_tensors(path, {"model": dict(model.state_dict())})
+        read_tensors(found, {"model": dict(model.state_dict())})
         if average:
-            read_tensors(path, {"ema": {name: value.detach() for name, value in model.named_parameters()}})
+            read_tensors(found, {"ema": {name: value.detach() for name, value in model.named_parameters()}})
     return TrainedModel(
         model=model.eval().requires_grad_(False),
         tokenizer=Tokenizer.from_file(str(run.tokenizer_file)),

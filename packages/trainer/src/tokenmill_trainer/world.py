@@ -9,7 +9,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -22,6 +23,8 @@ from tokenmill_core.errors import ConfigError, TokenmillError
 
 T = TypeVar("T")
 SECONDS_FOR_GLOO = 0.25
+PATIENCE_BESIDE = timedelta(days=1)
+"""How long ranks wait for one another beside training: for the slowest disk. A rank that dies ends it at once."""
 _groups_joined = itertools.count()
 
 
@@ -33,6 +36,17 @@ class World:
     size: int
     device: torch.device
     """Where this rank's part of the model lives."""
+    group: dist.ProcessGroup | None = None
+    """Over which the ranks talk; none: the default one."""
+
+    def beside(self) -> "World":
+        """The same ranks over a gloo group of their own: collectives of two threads must not meet."""
+        return replace(self, group=dist.new_group(backend="gloo", timeout=PATIENCE_BESIDE))
+
+    def leave(self) -> None:
+        """Give up a group made by `beside`."""
+        if self.group is not None:
+            dist.destroy_process_group(self.group)
 
     @property
     def is_main(self) -> bool:
@@ -42,7 +56,7 @@ class World:
     def sum(self, values: Sequence[float]) -> list[float]:
         """The sums over all ranks, in float64."""
         tensor = torch.tensor(list(values), dtype=torch.float64)
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, group=self.group)
         return [float(value) for value in tensor]
 
     def any(self, flag: bool) -> bool:
@@ -52,13 +66,13 @@ class World:
     def gather(self, value: T) -> list[T]:
         """Every rank's `value`, in the order of ranks."""
         values: list[T | None] = [None] * self.size
-        dist.all_gather_object(values, value)
+        dist.all_gather_object(values, value, group=self.group)
         return values  # type: ignore[return-value]
 
     def broadcast(self, value: T) -> T:
         """Rank 0's `value`."""
         values = [value]
-        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        dist.broadcast_object_list(values, src=0, group=self.group, device=torch.device("cpu"))
         return values[0]
 
     def on_main(self, action: Callable[[], T]) -> T:

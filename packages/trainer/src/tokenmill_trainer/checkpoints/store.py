@@ -1,4 +1,4 @@
-"""The checkpoints of a run on disk: which there are, which can be trusted, which may go.
+"""The checkpoints of a run on disk: which there are, and which can be trusted.
 
 RUN/checkpoints/step-00000100/manifest.json and the files it vouches for
 RUN/checkpoints/.step-00000200.tmp/            being written, or left by a kill: counts for nothing
@@ -9,22 +9,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import Field
-
 from tokenmill_core.errors import InputError, ManifestError, VerificationError
-from tokenmill_core.manifest import CheckpointManifest, Frozen
+from tokenmill_core.manifest import CheckpointManifest
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, verify_files
 
 NAME = re.compile(r"step-(\d{8,})")
-
-
-class CheckpointConfig(Frozen):
-    """How often the state is saved and how much of the past is kept."""
-
-    interval: int = Field(default=500, gt=0)
-    """Steps between two checkpoints; the last step has one too."""
-    keep_last: int = Field(default=2, gt=0)
-    """Newest checkpoints that are kept; older ones are removed once a newer one is complete."""
+INDEX_NAME = ".metadata"
+"""The file that says which tensor lies where: torch's name for it."""
 
 
 def checkpoint_name(step: int) -> str:
@@ -35,16 +26,19 @@ def checkpoint_name(step: int) -> str:
 def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoint folders, newest first, whole or not."""
     found = [path for path in folder.iterdir() if NAME.fullmatch(path.name)] if folder.is_dir() else []
-    return sorted(found, key=_step_of, reverse=True)
+    return sorted(found, key=step_of, reverse=True)
 
 
 def verify_checkpoint(path: Path) -> LoadedManifest[CheckpointManifest]:
     """The checkpoint's manifest, every one of its files having been hashed.
 
-    Errors: `ManifestError` where it has none, `VerificationError` where a file is not what it says.
+    Errors: `ManifestError` where it has none, `VerificationError` where a file is not what it says, or where it does
+    not list the index of the tensors: that is a pickle, which nothing opens unless a hash vouches for it.
     """
     loaded = load_manifest(str(path), CheckpointManifest)
     verify_files(loaded)
+    if all(entry.path != INDEX_NAME for entry in loaded.manifest.files):
+        raise VerificationError(f"{loaded.url}: does not list {INDEX_NAME}, so nothing vouches for it")
     return loaded
 
 
@@ -74,34 +68,27 @@ def require_verified(folder: Path, say: Callable[[str], None]) -> LoadedManifest
     return loaded
 
 
-def prune(folder: Path, keep_last: int, newest_step: int) -> None:
-    """Remove all but the newest `keep_last` up to `newest_step`, the one that was just completed.
-
-    Folders of later steps are what a resume passed over as broken; the run has come back to before them, so they go.
-    """
-    paths = list_checkpoints(folder)
-    stale = [path for path in paths if _step_of(path) > newest_step]
-    current = [path for path in paths if _step_of(path) <= newest_step]
-    for path in (*stale, *current[keep_last:]):
-        discard(path)
-
-
 def discard(path: Path) -> None:
-    """Remove a checkpoint so that a kill half-way leaves nothing that looks whole."""
+    """Remove a checkpoint so that a kill half-way leaves nothing that looks whole.
+
+    Files that cannot be removed, such as those that somebody reads from a file server, are left for another time: they
+    are no reason to end a run.
+    """
     if path.exists():
         leaving = path.with_name(f".{path.name}.old")
         shutil.rmtree(leaving, ignore_errors=True)
         path.replace(leaving)
-        shutil.rmtree(leaving)
+        shutil.rmtree(leaving, ignore_errors=True)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a kill left behind: half-written and half-removed checkpoints."""
+    """Remove what a kill left behind, as far as it can be: half-written and half-removed checkpoints."""
     for path in folder.glob(".step-*") if folder.is_dir() else []:
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
-def _step_of(path: Path) -> int:
+def step_of(path: Path) -> int:
+    """The step in the name of a checkpoint's folder."""
     match = NAME.fullmatch(path.name)
     assert match, path
     return int(match[1])

@@ -24,7 +24,9 @@ run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_ty
 @click.option("--verify", is_flag=True, help="Hash every file.")
 @json_option
 def checkpoints(run_path: Path, verify: bool, as_json: bool) -> int:
-    """List the checkpoints of RUN, newest first. Ends with code 3 where one is broken.
+    """List the checkpoints of RUN, newest first, and what becomes of each once another is complete.
+
+    Ends with code 3 where one is broken.
 
     \b
     Examples:
@@ -33,12 +35,24 @@ def checkpoints(run_path: Path, verify: bool, as_json: bool) -> int:
     """
     from tokenmill_trainer.checkpoints.store import list_checkpoints
 
-    rows = [describe_checkpoint(path, verify) for path in list_checkpoints(_run_in(run_path).checkpoints)]
+    run = _run_in(run_path)
+    paths = list_checkpoints(run.checkpoints)
+    rows = [describe_checkpoint(path, verify) for path in paths]
+    if run.config_file.exists():
+        _add_futures(rows, run, paths)
     if as_json:
         click.echo(json.dumps(rows))
     else:
-        _print_table(rows, ["name", "step", "consumed_samples", "consumed_tokens", "bytes", "state"])
+        columns = ["name", "step", "consumed_samples", "consumed_tokens", "world_size", "bytes", "state", "retention"]
+        _print_table(rows, columns)
     return ExitCode.VERIFICATION if any(row["state"].startswith("broken") for row in rows) else ExitCode.DONE
+
+
+def _add_futures(rows: list[dict[str, Any]], run: "RunFolder", paths: list[Path]) -> None:
+    from tokenmill_trainer.checkpoints.retention import future
+
+    for row, kept in zip(rows, future(paths, run.read_config().checkpoint), strict=True):
+        row["retention"] = kept
 
 
 def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
@@ -56,6 +70,7 @@ def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
         "consumed_samples": manifest.consumed_samples,
         "consumed_tokens": manifest.consumed_tokens,
         "sources": [use.model_dump() for use in manifest.sources],
+        "world_size": manifest.world_size,
         "bytes": sum(entry.bytes for entry in manifest.files),
         "state": "verified" if verify else "listed",
     }
