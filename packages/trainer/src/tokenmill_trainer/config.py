@@ -12,12 +12,14 @@ from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.store import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
+from tokenmill_trainer.guard.judge import GuardConfig
 from tokenmill_trainer.layout.sharding import Precision, ZeroStage
 from tokenmill_trainer.loss import LossConfig
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
 from tokenmill_trainer.optim.ema import EmaConfig
 from tokenmill_trainer.watching.metrics import LoggingConfig
+from tokenmill_trainer.world import Device
 
 
 class TrainingConfig(Frozen):
@@ -37,6 +39,8 @@ class TrainingConfig(Frozen):
     """Of the start weights. The order of the data has its own seed, in the mixture."""
     precision: Precision = "fp32"
     """What forward and backward compute in; master weights, gradients' sums and moments are always fp32."""
+    device: Device = "auto"
+    """Where to compute: `cuda`, `cpu`, or `auto`, a GPU where there is one."""
     zero_stage: ZeroStage = 1
     """What the ranks share out: 0 nothing, 1 optimizer state, 2 gradients too, 3 parameters too."""
     max_grad_norm: float = Field(default=1.0, ge=0)
@@ -72,6 +76,7 @@ class RunConfig(Frozen):
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     validation: ValidationConfig = ValidationConfig()
+    guard: GuardConfig = GuardConfig()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "RunConfig":

@@ -17,8 +17,11 @@ from tokenmill_shards.statistics import unigram_entropy
 from tokenmill_trainer.batches.open_data import check_enough
 from tokenmill_trainer.checkpoints import checkpoint, store
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
+from tokenmill_trainer.engine import Engine, initialize
 from tokenmill_trainer.evaluation.validation import validate
+from tokenmill_trainer.guard.anomaly import NonFiniteError
+from tokenmill_trainer.guard.plain_words import plain_words
+from tokenmill_trainer.guard.run_guard import RunGuard
 from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.model.flops import flops_per_token, peak_flops
 from tokenmill_trainer.report import StepReport
@@ -46,7 +49,7 @@ def train(
     """
     if data_log is not None and data_log.exists() and not resume:
         raise InputError(f"--data-log {data_log}: exists already; name another file, or remove it first")
-    with initialize(config) as engine:
+    with initialize(config) as engine, plain_words(engine.world):
         run = RunFolder(out)
         with _console(engine) as console:
             begin(engine, run, console, resume, allow_changes)
@@ -127,7 +130,11 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
     """All steps that are left; whether the end was reached rather than a signal received."""
     config, world = engine.config, engine.world
     meter = _meter(engine)
-    with StopSignals() as signals, _logs(engine, run, data_log) as (metrics_log, samples_log):
+    with (
+        StopSignals() as signals,
+        RunGuard(engine, run, console.say) as guard,
+        _logs(engine, run, data_log) as (metrics_log, samples_log),
+    ):
         meter.restart()
         for batch in engine.batches():
             loss = engine(batch)
@@ -135,10 +142,15 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             report = engine.step()
             if report is None:
                 continue
+            if report.anomaly is not None and guard.respond(report.anomaly):
+                for log in (metrics_log, samples_log):
+                    log.forget_after(engine.progress.step)
+                meter.restart()
+                continue
 
             step, is_end = report.progress.step, report.progress.step == config.training.steps
             metrics = meter.metrics(report)
-            if _due(step, config.validation.interval, is_end):
+            if _due(step, config.validation.interval, is_end) and (is_end or not world.any(bool(signals.received))):
                 metrics |= _validate(engine)
             metrics_log.write(metrics)
             samples_log.write(_samples(report))
@@ -146,8 +158,10 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
 
             stopping = world.any(signals.received is not None)
             if stopping or _due(step, config.checkpoint.interval, is_end):
+                engine.on_phase("saving")
                 saved = checkpoint.save(engine, run.checkpoints)
                 console.say(f"saved {saved.name}")
+                stopping = stopping or world.any(signals.received is not None)
             if stopping and not is_end:
                 console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
                 return False
@@ -163,6 +177,7 @@ def _validate(engine: Engine) -> dict[str, Any]:
     config = engine.config
     if engine.validation_reader is None:
         return {}
+    engine.on_phase("validation")
     result = validate(
         engine.model,
         engine.world,

@@ -33,12 +33,13 @@ from tokenmill_core.manifest_io import LoadedManifest, input_ref, publish
 from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoints.store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
-from tokenmill_trainer.engine import Engine, NonFiniteError
+from tokenmill_trainer.engine import Engine
+from tokenmill_trainer.guard.anomaly import NonFiniteError
 from tokenmill_trainer.report import Progress
 
 STAGE = StageRef(name="pretrain run", version=1)
 FLATTENED = StateDictOptions(flatten_optimizer_state_dict=True)
-OPTIONAL_SECTIONS = {"ema", "loss_scale"}
+OPTIONAL_SECTIONS = {"ema", "loss_scale", "guard"}
 """What a run may begin to keep after its first checkpoint: where it is missing it starts afresh."""
 
 
@@ -92,12 +93,14 @@ def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
     set_optimizer_state_dict(engine.model, engine.optimizer, optimizer_state, options=FLATTENED)
     if engine.loss_scale is not None and "loss_scale" in held:
         engine.loss_scale.restore(state["loss_scale"]["state"])
+    if "guard" in held:
+        engine.judge.restore(state["guard"]["state"])
     if engine.average is not None and "ema" not in held:
         engine.average.restart()
     if loaded.manifest.world_size == engine.world.size:
         _set_random_state(path / _random_state_name(engine.world.rank), engine.world.device)
     manifest = loaded.manifest
-    engine.progress = Progress(manifest.step, manifest.consumed_samples, manifest.consumed_tokens)
+    engine.move_to(Progress(manifest.step, manifest.consumed_samples, manifest.consumed_tokens, manifest.skipped))
 
 
 def tensors(engine: Engine) -> dict[str, dict[str, Any]]:
@@ -111,6 +114,7 @@ def tensors(engine: Engine) -> dict[str, dict[str, Any]]:
         sections["ema"] = dict(engine.average.tensors)
     if engine.loss_scale is not None:
         sections["loss_scale"] = {"state": engine.loss_scale.state()}
+    sections["guard"] = {"state": engine.judge.state()}
     return sections
 
 
@@ -181,6 +185,7 @@ def _manifest(engine: Engine, files: list[FileEntry], final: Path) -> Checkpoint
         consumed_tokens=progress.consumed_tokens,
         world_size=engine.world.size,
         sources=engine.reader.use(progress.consumed_samples) if engine.reader else (),
+        skipped=progress.skipped,
     )
 
 
