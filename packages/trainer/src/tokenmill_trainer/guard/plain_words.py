@@ -56,9 +56,10 @@ def _explain(error: Exception, world: World | None) -> str | None:
     if PORT_TAKEN.search(text):
         return f"the port of MASTER_PORT is taken: {first_line}; name another, or use torchrun --standalone"
     if isinstance(error, DistError) or LOST.search(text):
+        cause = first_line.partition(". This is typically")[0]
         return (
             f"{_gone(world)} is gone, or the link to it broke: see its own output above. What was saved is whole: go "
-            f"on with --resume ({first_line})"
+            f"on with --resume ({cause})"
         )
     return None
 
