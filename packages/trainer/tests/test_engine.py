@@ -9,7 +9,7 @@ import torch
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
-from tokenmill_trainer.engine import NonFiniteError
+from tokenmill_trainer.guard.anomaly import NonFiniteError
 from tokenmill_trainer.layout.gradients import global_gradient_norm
 from tokenmill_trainer.loss import IGNORED
 from tokenmill_trainer.report import StepReport

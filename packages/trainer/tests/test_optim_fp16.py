@@ -12,7 +12,7 @@ from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.checkpoints import checkpoint
 from tokenmill_trainer.checkpoints.store import require_verified
-from tokenmill_trainer.engine import NonFiniteError
+from tokenmill_trainer.guard.anomaly import NonFiniteError
 from tokenmill_trainer.optim.loss_scale import MAX_SCALE, LossScale, LossScaleConfig
 from tokenmill_trainer.report import StepReport
 

@@ -13,7 +13,7 @@ from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.checkpoints import checkpoint, vouched_files, writing
 from tokenmill_trainer.checkpoints.saver import Saver
 from tokenmill_trainer.checkpoints.store import list_checkpoints, require_verified, verify_checkpoint
-from tokenmill_trainer.engine import NonFiniteError
+from tokenmill_trainer.guard.anomaly import NonFiniteError
 
 MakeConfig = Callable[..., RunConfig]
 

@@ -15,6 +15,8 @@ class ExitCode(IntEnum):
     VERIFICATION = 3
     STOPPED = 75
     """Stopped by a signal after saving: run the same command again to go on."""
+    HUNG = 76
+    """Training got no further and ended itself, with the stacks on stderr."""
 
 
 class TokenmillError(Exception):

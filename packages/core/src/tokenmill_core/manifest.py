@@ -234,6 +234,20 @@ class SourceUse(Frozen):
     """Samples over the source's windows; of packed sequences, tokens over those of one epoch."""
 
 
+SkipReason = Literal["overflow", "non_finite", "spike"]
+
+
+class SkippedSamples(Frozen):
+    """Consumed samples that have not trained the weights: [first, stop), as global indices."""
+
+    first: Count
+    stop: Count
+    step: Count | None
+    """The step they were read in, which updated nothing; none where they were jumped over and are part of no step."""
+    reason: SkipReason
+    """A gradient too large for fp16, or what the guard found."""
+
+
 class RunManifest(ManifestBase):
     """A finished training run: its settings, its metrics and the manifests of its checkpoints."""
 
@@ -243,6 +257,8 @@ class RunManifest(ManifestBase):
     consumed_tokens: Count
     sources: tuple[SourceUse, ...] = ()
     """What was drawn from each source of the mixture."""
+    skipped: tuple[SkippedSamples, ...] = ()
+    """Which samples of it have not trained the weights."""
 
 
 class CheckpointManifest(ManifestBase):
@@ -255,6 +271,8 @@ class CheckpointManifest(ManifestBase):
     world_size: Count
     sources: tuple[SourceUse, ...] = ()
     """What was drawn from each source of the mixture so far."""
+    skipped: tuple[SkippedSamples, ...] = ()
+    """Which samples of it have not trained the weights."""
 
 
 class ModelManifest(ManifestBase):

@@ -47,7 +47,7 @@ def initialize(
     `ManifestError` and `VerificationError` where the mixture or its shards are not what their manifests say.
     """
     with ExitStack() as resources:
-        world = resources.enter_context(start_world())
+        world = resources.enter_context(start_world(config.training.device))
         check_world_size(config, world.size)
         _check_parts(config, world, model, blocks, loss)
         torch.manual_seed(config.training.seed + world.rank)

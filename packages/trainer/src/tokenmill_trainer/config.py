@@ -14,6 +14,7 @@ from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.retention import CheckpointConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
+from tokenmill_trainer.guard.judge import GuardConfig
 from tokenmill_trainer.layout.config import LayoutConfig
 from tokenmill_trainer.layout.fp8 import Fp8Config
 from tokenmill_trainer.layout.mesh import check_ranks
@@ -24,6 +25,7 @@ from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
 from tokenmill_trainer.optim.ema import EmaConfig
 from tokenmill_trainer.optim.loss_scale import LossScaleConfig
 from tokenmill_trainer.watching.metrics import LoggingConfig
+from tokenmill_trainer.world import Device
 
 
 class TrainingConfig(LayoutConfig):
@@ -43,6 +45,8 @@ class TrainingConfig(LayoutConfig):
     """Samples a rank works on at once; what is left of its share is accumulated."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Of the start weights. The order of the data has its own seed, in the mixture."""
+    device: Device = "auto"
+    """Where to compute: `cuda`, `cpu`, or `auto`, a GPU where there is one."""
     max_grad_norm: float = Field(default=1.0, ge=0)
     """The gradient is scaled down to this 2-norm; 0 leaves it."""
     compile: bool = False
@@ -81,6 +85,7 @@ class RunConfig(Frozen):
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     validation: ValidationConfig = ValidationConfig()
+    guard: GuardConfig = GuardConfig()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "RunConfig":

@@ -12,7 +12,7 @@ micro-batch runs, so shares simply add up, over micro-batches and over ranks, an
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
@@ -21,8 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from tokenmill_core.errors import TokenmillError
-from tokenmill_core.manifest import InputRef
+from tokenmill_core.manifest import InputRef, SkippedSamples, SkipReason
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
@@ -30,21 +29,20 @@ from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
 from tokenmill_trainer.batches.data import RankSamples
 from tokenmill_trainer.config import RunConfig
+from tokenmill_trainer.guard.anomaly import Action, Anomaly
+from tokenmill_trainer.guard.judge import Judge
 from tokenmill_trainer.layout.gradients import global_gradient_norm, scale_gradients
 from tokenmill_trainer.layout.sharding import finish_backward, prepare_backward, replicas
 from tokenmill_trainer.loss import LossSums
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.model.balance import forget_loads, update_biases
 from tokenmill_trainer.model.router import Router
-from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning_rate
+from tokenmill_trainer.optim import build_optimizer, set_learning_rate
 from tokenmill_trainer.optim.ema import WeightAverage
 from tokenmill_trainer.optim.loss_scale import LossScale
+from tokenmill_trainer.rate import rate_of_next_step
 from tokenmill_trainer.report import Progress, StepReport
 from tokenmill_trainer.world import World
-
-
-class NonFiniteError(TokenmillError, ArithmeticError):
-    """A loss or gradient is not a number: raised on every rank, before any weight has changed."""
 
 
 class StepSource(Protocol):
@@ -89,6 +87,7 @@ class Engine:
         self.optimizer = build_optimizer(model, config.optimizer, replicas(model))
         self.average = WeightAverage(model, config.ema.decay) if config.ema.decay is not None else None
         self.loss_scale = LossScale(config.loss_scale) if config.training.precision == "fp16" else None
+        self.judge = Judge(config.guard)
         self.progress = Progress()
         self.reader: MixtureReader | PackedReader | None = None
         self.validation_reader: MixtureReader | None = None
@@ -96,18 +95,31 @@ class Engine:
         """What is trained on, a mixture or a packed dataset; none: data of another making."""
         self.initial_model: InputRef | None = None
         """The model whose weights the run started from, by its absolute place; none: random ones."""
+        self.on_phase: Callable[[str], None] = lambda phase: None
+        """Told what this rank begins to do, for whoever watches over it."""
         self._source = source
         self._sum_losses = sum_losses
+        self._moves = 0
         self._resources = ExitStack()
         self._current: Batch | None = None
         self._loss = torch.zeros((), device=world.device)
         self._penalty = torch.zeros((), device=world.device)
 
     def batches(self) -> Iterator[Batch]:
-        """The micro-batches of all steps that are left."""
-        steps = self._source.iterate(self.progress.consumed_samples, self.steps_left)
-        for step in agreed_steps(self.world, steps, self.steps_left, self.config.batch_plan):
-            yield from self._micro_batches(step)
+        """The micro-batches of all steps that are left; after `move_to` those that are left then."""
+        moves = None
+        while moves != self._moves:
+            moves = self._moves
+            steps = self._source.iterate(self.progress.consumed_samples, self.steps_left)
+            agreed = agreed_steps(self.world, steps, self.steps_left, self.config.batch_plan, self.on_phase)
+            with closing(agreed):
+                while moves == self._moves and (step := next(agreed, None)) is not None:
+                    yield from self._micro_batches(step)
+
+    def move_to(self, progress: Progress) -> None:
+        """Go on from `progress`: whatever else belongs to it is in place."""
+        self.progress = progress
+        self._moves += 1
 
     @property
     def steps_left(self) -> int:
@@ -137,6 +149,7 @@ class Engine:
 
         The routers' losses are means over all tokens, so theirs is weighted by the micro-batch's share of the samples.
         """
+        self.on_phase("forward")
         self._current = batch
         sums = self._sum_losses(self.model, batch.inputs, batch.labels, batch.positions)
         loss, penalty = (part / max(batch.global_tokens, 1) for part in sums)
@@ -160,88 +173,81 @@ class Engine:
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
         assert self._current is not None, "backward() follows engine(batch)"
+        self.on_phase("backward")
         prepare_backward(self.model, self.config.training, self._current.is_last)
         (loss if self.loss_scale is None else loss * self.loss_scale.scale).backward()  # type: ignore[no-untyped-call]
         finish_backward(self.model)
         self._loss += loss.detach()
 
     def step(self) -> StepReport | None:
-        """After the last micro-batch: clip, update the weights, and report; before it, nothing.
+        """After the last micro-batch: judge it, clip, update the weights, and report; before it, nothing.
 
-        Errors: `NonFiniteError` on every rank where loss or gradient norm is not finite; no weight has changed then.
+        Errors: `GuardError` on every rank where the guard ends the run; no weight has changed then.
         """
         batch = self._current
         assert batch is not None, "step() follows backward()"
         if not batch.is_last:
             return None
-        norm = self._gradient_norm()
-        loss, penalty, num_spoilt = self.world.sum(
-            [(self._loss - self._penalty).item(), self._penalty.item(), float(not norm.isfinite())]
-        )
-        if num_spoilt and norm.isfinite():
-            norm = torch.full_like(norm, math.inf)  # replicas may differ, and the ranks decide alike
-        skipped = self._is_overflow(loss, norm)
-        lr = 0.0
-        if not skipped:
-            self._check_finite(batch, loss, norm.item())
-            lr = self._update_weights(norm)
+        self.on_phase("step")
+        loss, penalty, norm = self._agreed_numbers()
+        overflow = self._is_overflow(loss, norm)
+        anomaly = None if overflow else self._judge(batch, loss, norm)
+        skipped = overflow or (anomaly is not None and anomaly.action is not Action.NOTE)
+        lr = 0.0 if skipped else self._update_weights(norm)
         self._forget_step()
-        self.progress = self._advanced(batch)
+        if anomaly is not None and anomaly.action is Action.STOP:
+            raise anomaly.error()
+        reason: SkipReason = "overflow" if anomaly is None else anomaly.kind.value
+        self.progress = self._advanced(batch, reason if skipped else None)
         return StepReport(
-            self.progress, batch.first_sample, loss, norm.item(), lr, batch.global_tokens, penalty, skipped
+            self.progress, batch.first_sample, loss, norm, lr, batch.global_tokens, penalty, skipped, anomaly
         )
 
-    def _gradient_norm(self) -> Tensor:
-        """The norm of the gradient, without the loss scale of fp16: one fp64 scalar, the same on all ranks."""
-        norm = global_gradient_norm(self.model)
+    def _agreed_numbers(self) -> tuple[float, float, float]:
+        """(loss, penalty, gradient norm) of the step, the very same on all ranks. Collective.
+
+        Every rank computes the norm; that of rank 0 is taken, or infinity where another's is not finite.
+        """
+        norm = self._gradient_norm()
+        finite = math.isfinite(norm)
+        parts = [(self._loss - self._penalty).item(), self._penalty.item()]
+        loss, penalty, agreed, num_spoilt = self.world.sum(
+            [*parts, norm if self.world.is_main else 0.0, float(not finite)]
+        )
+        return loss, penalty, math.inf if num_spoilt and math.isfinite(agreed) else agreed
+
+    def _gradient_norm(self) -> float:
+        """The norm of the gradient, without the loss scale of fp16."""
+        norm = global_gradient_norm(self.model).item()
         if self.loss_scale is None:
             return norm
         scale_gradients(self.model, 1 / self.loss_scale.scale)
         return norm / self.loss_scale.scale
 
-    def _is_overflow(self, loss: float, norm: Tensor) -> bool:
+    def _is_overflow(self, loss: float, norm: float) -> bool:
         """Whether the gradient did not fit into fp16, which a lower loss scale may cure: all ranks say the same."""
         if self.loss_scale is None or not math.isfinite(loss):
             return False
-        overflow = not math.isfinite(norm.item())
+        overflow = not math.isfinite(norm)
         self.loss_scale.update(overflow)
         return overflow and not self.loss_scale.exhausted
 
-    def _check_finite(self, batch: Batch, loss: float, norm: float) -> None:
-        if math.isfinite(loss) and math.isfinite(norm):
-            return
-        self._forget_step()
-        last = batch.first_sample + self.config.batch_plan.size_at(batch.first_sample) - 1
-        raise NonFiniteError(
-            f"step {self.progress.step + 1}: loss {loss}, gradient norm {norm}, on samples "
-            f"{batch.first_sample} to {last}; the weights are still those of step {self.progress.step}: "
-            "look at these samples with `pretrain trace`, or lower optimizer.lr, and go on with --resume"
-        )
+    def _judge(self, batch: Batch, loss: float, norm: float) -> Anomaly | None:
+        samples = range(batch.first_sample, self.config.batch_plan.after(batch.first_sample, 1))
+        return self.judge.judge(self.progress.step + 1, samples, loss, norm)
 
-    def _update_weights(self, norm: Tensor) -> float:
+    def _update_weights(self, norm: float) -> float:
         max_norm = self.config.training.max_grad_norm
         if max_norm > 0:
-            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), max_norm, norm)
-        lr = self._learning_rate()
+            total = torch.tensor(norm, dtype=torch.float64, device=self.world.device)
+            torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), max_norm, total)
+        lr = rate_of_next_step(self.config, self.progress)
         set_learning_rate(self.optimizer, lr)
         self.optimizer.step()
         update_biases(self.routers, dist.all_reduce)
         if self.average is not None:
             self.average.update()
         return lr
-
-    def _learning_rate(self) -> float:
-        """Of the step that is under way, from the samples consumed after it, in units of a full step.
-
-        While the batch does not change these are whole numbers of steps. The run is as long as what is consumed and
-        what is to come, so that a rate is right too where a run goes on with another batch size.
-        """
-        config, plan, consumed = self.config, self.config.batch_plan, self.progress.consumed_samples
-        tokens = config.schedule.warmup_tokens
-        warmup = plan.after(0, config.schedule.warmup_steps) if tokens is None else tokens / config.data.sequence_length
-        lengths = (plan.after(consumed, 1), plan.after(consumed, self.steps_left), warmup)
-        after, total, warmup = (length / plan.final_size for length in lengths)
-        return learning_rate(after, total, warmup, config.optimizer.lr, config.schedule)
 
     def _forget_step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -250,13 +256,13 @@ class Engine:
         self._penalty.zero_()
         self._current = None
 
-    def _advanced(self, batch: Batch) -> Progress:
-        before = self.progress
-        return Progress(
-            step=before.step + 1,
-            consumed_samples=self.config.batch_plan.after(before.consumed_samples, 1),
-            consumed_tokens=before.consumed_tokens + batch.global_tokens,
-        )
+    def _advanced(self, batch: Batch, skipped: SkipReason | None) -> Progress:
+        before, step = self.progress, self.progress.step + 1
+        consumed = self.config.batch_plan.after(before.consumed_samples, 1)
+        untrained = before.skipped
+        if skipped is not None:
+            untrained += (SkippedSamples(first=before.consumed_samples, stop=consumed, step=step, reason=skipped),)
+        return Progress(step, consumed, before.consumed_tokens + batch.global_tokens, untrained)
 
     def close(self) -> None:
         """Leave the process group, if `initialize` joined it."""

@@ -19,8 +19,11 @@ from tokenmill_trainer.build import initialize
 from tokenmill_trainer.checkpoints import checkpoint, store
 from tokenmill_trainer.checkpoints.saver import Saver
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import Engine, NonFiniteError
+from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.evaluation.validation import validate
+from tokenmill_trainer.guard.anomaly import NonFiniteError
+from tokenmill_trainer.guard.plain_words import plain_words
+from tokenmill_trainer.guard.run_guard import RunGuard
 from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.initial_weights import start_from
 from tokenmill_trainer.model.flops import flops_per_token, peak_flops
@@ -49,7 +52,7 @@ def train(
     """
     if data_log is not None and data_log.exists() and not resume:
         raise InputError(f"--data-log {data_log}: exists already; name another file, or remove it first")
-    with initialize(config) as engine:
+    with initialize(config) as engine, plain_words(engine.world):
         run = RunFolder(out)
         with _console(engine) as console:
             begin(engine, run, console, resume, allow_changes)
@@ -61,9 +64,7 @@ def train(
             elif not run_steps(engine, run, console, data_log):
                 return ExitCode.STOPPED
             engine.world.on_each(partial(finish_check, engine, console))
-            engine.world.on_main(
-                lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine), engine.initial_model)
-            )
+            engine.world.on_main(partial(_finish, engine, run))
             engine.world.on_main(lambda: console.say(summary(engine, run)))
             console.say(f"done: {out}")
     return ExitCode.DONE
@@ -141,8 +142,9 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
     meter = _meter(engine)
     with (
         StopSignals() as signals,
-        _logs(engine, run, data_log) as (metrics_log, samples_log),
         Saver(engine, run.checkpoints, console.say) as saver,
+        RunGuard(engine, run, console.say, settle=saver.finish) as guard,
+        _logs(engine, run, data_log) as (metrics_log, samples_log),
     ):
         meter.restart()
         for batch in engine.batches():
@@ -151,10 +153,15 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             report = engine.step()
             if report is None:
                 continue
+            if report.anomaly is not None and guard.respond(report.anomaly):
+                for log in (metrics_log, samples_log):
+                    log.forget_after(engine.progress.step)
+                meter.restart()
+                continue
 
             step, is_end = report.progress.step, report.progress.step == config.training.steps
             metrics = meter.metrics(report)
-            if _due(step, config.validation.interval, is_end):
+            if _due(step, config.validation.interval, is_end) and (is_end or not world.any(bool(signals.received))):
                 metrics |= _validate(engine)
             metrics_log.write(metrics)
             samples_log.write(_samples(report))
@@ -163,7 +170,9 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             stopping = world.any(signals.received is not None)
             saver.check()
             if stopping or _due(step, config.checkpoint.interval, is_end):
+                engine.on_phase("saving")
                 saver.save()
+                stopping = stopping or world.any(signals.received is not None)
             if stopping and not is_end:
                 saver.finish()
                 console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
@@ -180,6 +189,7 @@ def _validate(engine: Engine) -> dict[str, Any]:
     config = engine.config
     if engine.validation_reader is None:
         return {}
+    engine.on_phase("validation")
     result = validate(
         engine.model,
         engine.world,

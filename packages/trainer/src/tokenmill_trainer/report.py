@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+from tokenmill_core.manifest import SkippedSamples
+from tokenmill_trainer.guard.anomaly import Anomaly
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -10,7 +13,14 @@ class Progress:
     step: int = 0
     consumed_samples: int = 0
     consumed_tokens: int = 0
-    """Counted tokens, masked ones left out."""
+    """Counted tokens of all steps, masked ones left out."""
+    skipped: tuple[SkippedSamples, ...] = ()
+    """Of the consumed samples, those that have not trained the weights."""
+
+    @property
+    def jumped_samples(self) -> int:
+        """Consumed samples that were part of no step."""
+        return sum(part.stop - part.first for part in self.skipped if part.step is None)
 
 
 @dataclass(frozen=True)
@@ -32,4 +42,6 @@ class StepReport:
     penalty: float = 0.0
     """What was minimised besides the loss: z-loss, and the losses of routers."""
     skipped: bool = False
-    """Whether the weights were left as they were, because the gradient did not fit into fp16."""
+    """Whether the weights were left as they were."""
+    anomaly: Anomaly | None = None
+    """What the guard found; none where all was well, or where the gradient only did not fit into fp16."""

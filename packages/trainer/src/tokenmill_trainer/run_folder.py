@@ -4,6 +4,7 @@ config.toml  mixture.json  tokenizer.json      from the start: resolved settings
 tokenizer_config.json                          where the tokenizer has one
 mixture-<digest>.json                          mixtures that this one took over from, while the run went on
 metrics.jsonl  checkpoints/step-NNNNNNNN/      as training goes
+events.jsonl   hang-rank-N.txt                 where the guard had something to say
 loss.png  manifest.json                        when it is finished
 """
 
@@ -57,6 +58,7 @@ class RunFolder:
         self.tokenizer_file = path / TOKENIZER_NAME
         self.tokenizer_config_file = path / TOKENIZER_CONFIG_NAME
         self.metrics_file = path / "metrics.jsonl"
+        self.events_file = path / "events.jsonl"
         self.plot_file = path / "loss.png"
         self.checkpoints = path / "checkpoints"
 
@@ -145,6 +147,7 @@ class RunFolder:
             consumed_samples=progress.consumed_samples,
             consumed_tokens=progress.consumed_tokens,
             sources=sources,
+            skipped=progress.skipped,
         )
         publish(manifest, str(self.path))
 

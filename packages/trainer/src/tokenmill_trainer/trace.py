@@ -4,6 +4,7 @@ metrics.jsonl ─▶ samples of each step, its ranks ─ tokenmill_shards.audit 
 """
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tokenmill_core.errors import InputError, VerificationError
@@ -22,6 +23,8 @@ class TracedStep(NamedTuple):
     samples: range
     """Global sample indices."""
     world_size: int
+    skipped: bool = False
+    """Whether they have not trained the weights."""
 
     def of_rank(self, rank: int) -> range:
         """The samples that `rank` worked on: the ranks take equal slices, one after another."""
@@ -41,12 +44,20 @@ def traced_steps(run: RunFolder, first: int = 1, last: int | None = None) -> lis
     done = max(rows, default=0)
     if last is not None and last not in rows:
         raise InputError(f"--step {last}: not in {run.metrics_file}; the run has steps 1 to {done}")
-    consumed = {0: 0} | {step: row["consumed_samples"] for step, row in rows.items()}
     steps = range(first, (done if last is None else last) + 1)
-    missing = next((step for step in range(first - 1, steps.stop) if step not in consumed), None)
+    begins = {1: 0} | {step + 1: row["consumed_samples"] for step, row in rows.items()}
+    begins |= {step: row["first_sample"] for step, row in rows.items() if "first_sample" in row}  # older logs have none
+    missing = next((step for step in steps if step not in rows.keys() & begins.keys()), None)
     if missing is not None:
-        raise InputError(f"{run.metrics_file}: step {missing} is missing, so the samples after it are not known")
-    return [TracedStep(n, range(consumed[n - 1], consumed[n]), rows[n]["world_size"]) for n in steps]
+        raise InputError(
+            f"{run.metrics_file}: step {missing} or the one before is missing, so its samples are not known"
+        )
+    return [_traced(rows[step], begins[step]) for step in steps]
+
+
+def _traced(row: dict[str, Any], begin: int) -> TracedStep:
+    samples = range(begin, row["consumed_samples"])
+    return TracedStep(row["step"], samples, row["world_size"], row.get("skipped", False))
 
 
 def trace_step(
@@ -85,12 +96,20 @@ def trace_document_of_run(
     consumed = steps[-1].samples.stop if steps else 0
     tracer = _tracer(run, mixture, with_text=with_text, with_paths=with_paths)
     rows, reasons = trace_document(tracer, query, consumed)
-    starts = [step.samples.start for step in steps]
-    return [_with_step(row, steps[bisect_right(starts, row["sample"]) - 1]) for row in rows], reasons
+    return [_with_step(row, _step_of(row["sample"], steps)) for row in rows], reasons
 
 
-def _with_step(row: Row, step: TracedStep) -> dict[str, Any]:
-    return {"step": step.step, "rank": step.rank_of(row["sample"]), **row}
+def _step_of(sample: int, steps: Sequence[TracedStep]) -> TracedStep | None:
+    """The step that has read `sample`; none where a rollback has left it out."""
+    last = bisect_right(steps, sample, key=lambda step: step.samples.start) - 1
+    return steps[last] if last >= 0 and sample in steps[last].samples else None
+
+
+def _with_step(row: Row, step: TracedStep | None) -> dict[str, Any]:
+    """`skipped` says that the row's part has not trained the weights."""
+    if step is None:
+        return {"step": None, "rank": None, "skipped": True, **row}
+    return {"step": step.step, "rank": step.rank_of(row["sample"]), "skipped": step.skipped, **row}
 
 
 def _tracer(run: RunFolder, mixture: str | None, *, with_text: bool, with_paths: bool) -> Tracer:

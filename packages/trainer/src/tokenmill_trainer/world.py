@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 from tokenmill_core.errors import ConfigError, TokenmillError
 
 T = TypeVar("T")
+Device = Literal["auto", "cuda", "cpu"]
 SECONDS_FOR_GLOO = 0.25
 PATIENCE_BESIDE = timedelta(days=1)
 """How long ranks wait for one another beside training: for the slowest disk. A rank that dies ends it at once."""
@@ -92,16 +93,25 @@ class World:
             raise problem or first
         return result  # type: ignore[return-value]
 
+    def open_store(self) -> Store:
+        """The store that the ranks met at, over a connection of its own: another thread may use it. Not collective."""
+        store: Store = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]
+        return store
+
 
 @contextmanager
-def start_world() -> Iterator[World]:
-    """Join (or be) the process group for the length of a `with` block. One that exists already is used and kept."""
+def start_world(wanted: Device = "auto") -> Iterator[World]:
+    """Join (or be) the process group for the length of a `with` block. One that exists already is used and kept.
+
+    Errors: `ConfigError` where there are fewer GPUs than asked for.
+    """
+    device = _local_device(wanted)
     if dist.is_initialized():
-        yield _describe()
+        yield World(dist.get_rank(), dist.get_world_size(), device)
         return
-    _initialize_process_group()
+    _initialize_process_group(device)
     try:
-        yield _describe()
+        yield World(dist.get_rank(), dist.get_world_size(), device)
     finally:
         dist.destroy_process_group()
         # gloo's own threads may still be letting go of the last tensors, and nothing can be asked to wait for them.
@@ -114,15 +124,15 @@ def is_main_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def _initialize_process_group() -> None:
-    cuda = torch.cuda.is_available()
+def _initialize_process_group(device: torch.device) -> None:
+    cuda = device.type == "cuda"
     store, rank, size = _rendezvous()
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo",
         store=store,
         rank=rank,
         world_size=size,
-        device_id=_local_device() if cuda else None,
+        device_id=device if cuda else None,
     )
 
 
@@ -138,12 +148,16 @@ def _rendezvous() -> tuple[Store, int, int]:
     return PrefixStore(f"tokenmill-{next(_groups_joined)}", store), rank, size
 
 
-def _describe() -> World:
-    return World(dist.get_rank(), dist.get_world_size(), _local_device())
-
-
-def _local_device() -> torch.device:
-    if not torch.cuda.is_available():
+def _local_device(wanted: Device) -> torch.device:
+    available = wanted != "cpu" and torch.cuda.is_available()
+    if wanted == "cuda" and not available:
+        reason = (
+            "this torch is built without CUDA: install one that is"
+            if torch.version.cuda is None
+            else f"CUDA_VISIBLE_DEVICES is {os.environ.get('CUDA_VISIBLE_DEVICES', 'not set')}: see nvidia-smi"
+        )
+        raise ConfigError(f"training.device: cuda, but torch {torch.__version__} finds no GPU; {reason}; or set cpu")
+    if not available:
         return torch.device("cpu")
     index, have = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if index >= have:

@@ -12,7 +12,10 @@ import click
 
 from tokenmill_core.errors import ExitCode, TokenmillError
 
-EXIT_CODES = "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 verification failed; 75 stopped by a signal, run again."
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 verification failed; 75 stopped by a signal, run again; "
+    "76 training hung."
+)
 
 
 class EntryPointGroup(click.Group):

@@ -24,7 +24,7 @@ document_option = click.option(
     help="A document of the raw data: list every sample that holds a part of it.",
 )
 SHOWN_CHARACTERS = 60
-FURTHER = ("step", "rank")
+FURTHER = ("step", "rank", "skipped")
 """Columns of a run's rows alone, shown first."""
 TITLES = ("sample", "source", "epoch", "file", "row", "id", "shard", "document", "tokens", "counted")
 
@@ -46,9 +46,15 @@ def _print_table(rows: "Sequence[Row]", beginning: bool) -> None:
     further = [name for name in FURTHER if name in rows[0]]
     table = Table(*further, *TITLES, *(["text"] if beginning else []))
     for row in rows:
-        cells = [*(row[name] for name in further), *_cells(row), *([_one_line(row["text"])] if beginning else [])]
+        cells = [*(_shown(row[name]) for name in further), *_cells(row)]
+        cells += [_one_line(row["text"])] if beginning else []
         table.add_row(*("" if cell is None else str(cell) for cell in cells))
     wide_console().print(table)
+
+
+def _shown(value: object) -> object:
+    """A flag is named where it is set."""
+    return ("skipped" if value else None) if isinstance(value, bool) else value
 
 
 def _cells(row: "Row") -> list[str | int | None]:

@@ -4,7 +4,7 @@ A rank's data may break off for reasons of its own, a shard that vanished or a f
 every step begins with anyway, and its error is then raised on all ranks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from tokenmill_core.errors import InputError, TokenmillError
@@ -22,14 +22,22 @@ class AgreedStep(NamedTuple):
     """Counted tokens of the whole global batch."""
 
 
-def agreed_steps(world: World, steps: Iterator[RankSamples], num_steps: int, plan: BatchPlan) -> Iterator[AgreedStep]:
-    """`num_steps` of `steps`, of the global batch sizes of `plan`. Collective.
+def agreed_steps(
+    world: World,
+    steps: Iterator[RankSamples],
+    num_steps: int,
+    plan: BatchPlan,
+    on_phase: Callable[[str], None] = lambda phase: None,
+) -> Generator[AgreedStep]:
+    """`num_steps` of `steps`, of the global batch sizes of `plan`; `on_phase` is told of each wait. Collective.
 
     Errors: whatever reading the data raises on a rank, and `InputError` where a rank has fewer steps or other than its
     share of a global batch: on every rank.
     """
     for number in range(num_steps):
+        on_phase("data")
         samples, problem = _next(steps, number, num_steps)
+        on_phase("agreeing on the data")
         counted = 0 if samples is None else int((samples.labels != IGNORED).sum())
         if samples is not None:
             problem = _wrong_share(samples, plan.size_at(samples.first_sample), world)

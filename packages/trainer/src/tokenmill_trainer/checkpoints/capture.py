@@ -19,7 +19,8 @@ from tokenmill_core.manifest import InputRef, SourceUse
 from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import Engine, NonFiniteError
+from tokenmill_trainer.engine import Engine
+from tokenmill_trainer.guard.anomaly import NonFiniteError
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.report import Progress
 
@@ -101,6 +102,7 @@ def tensors(engine: Engine) -> Sections:
         sections["ema"] = dict(engine.average.tensors)
     if engine.loss_scale is not None:
         sections["loss_scale"] = {"state": engine.loss_scale.state()}
+    sections["guard"] = {"state": engine.judge.state()}
     return sections
 
 

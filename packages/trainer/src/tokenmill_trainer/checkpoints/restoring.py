@@ -25,7 +25,7 @@ from tokenmill_trainer.checkpoints.writing import random_state_name
 from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.report import Progress
 
-OPTIONAL_SECTIONS = {"ema", "loss_scale"}
+OPTIONAL_SECTIONS = {"ema", "loss_scale", "guard"}
 """What a run may begin to keep after its first checkpoint: where it is missing it starts afresh."""
 
 
@@ -45,13 +45,15 @@ def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
     set_optimizer_state_dict(engine.model, engine.optimizer, optimizer_state, options=FLATTENED)
     if engine.loss_scale is not None and "loss_scale" in held:
         engine.loss_scale.restore(state["loss_scale"]["state"])
+    if "guard" in held:
+        engine.judge.restore(state["guard"]["state"])
     if engine.average is not None and "ema" not in held:
         engine.average.restart()
     if loaded.manifest.world_size == engine.world.size:
         _set_random_state(path / random_state_name(engine.world.rank), engine.world.device)
     manifest = loaded.manifest
     engine.initial_model = _initial_model(loaded)
-    engine.progress = Progress(manifest.step, manifest.consumed_samples, manifest.consumed_tokens)
+    engine.move_to(Progress(manifest.step, manifest.consumed_samples, manifest.consumed_tokens, manifest.skipped))
 
 
 def _initial_model(loaded: LoadedManifest[CheckpointManifest]) -> InputRef | None:

@@ -107,6 +107,7 @@ def _manifest(snapshot: Snapshot, files: list[FileEntry], final: Path, world_siz
         consumed_tokens=progress.consumed_tokens,
         world_size=world_size,
         sources=snapshot.sources,
+        skipped=progress.skipped,
     )
 
 

@@ -55,14 +55,16 @@ def run(
       pretrain run --out runs/first --resume --mixture data/second.json    # mixed with --continue data/mixture.json
       torchrun --nproc-per-node 2 -m tokenmill_trainer run --config run.toml --out runs/two
     """
+    from tokenmill_trainer.guard.plain_words import RankError, plain_words
     from tokenmill_trainer.loop import train
     from tokenmill_trainer.world import is_main_process
 
     try:
         config = read_settings(config_path, mixture, out, resume, overrides, init_from=init_from, deepspeed=deepspeed)
-        return train(config, out, resume=resume, allow_changes=allow_changes, data_log=data_log)
+        with plain_words():
+            return train(config, out, resume=resume, allow_changes=allow_changes, data_log=data_log)
     except TokenmillError as error:
-        if is_main_process():
+        if is_main_process() or isinstance(error, RankError):
             raise
         # Every rank has met this error and rank 0 tells it. torchrun ends the others as soon as one has gone.
         with suppress(KeyboardInterrupt):

@@ -2,24 +2,30 @@
 
 import signal
 import threading
+import time
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+SECONDS_OF_ONE_WISH = 2.0
+"""Ctrl-C reaches every process of a terminal, and torchrun sends it on to its own once more: that is one wish."""
 
 
 class StopSignals:
-    """Within its `with` block the first signal only sets `received`; a second Ctrl-C interrupts at once."""
+    """Within its `with` block the first signal only sets `received`; a later Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
         self.received: str | None = None
         """Name of the signal that came, or none."""
+        self._received_at = 0.0
         self._previous: dict[signal.Signals, Any] = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None and number == signal.SIGINT:
+        now = time.monotonic()
+        if self.received is None:
+            self.received, self._received_at = signal.Signals(number).name, now
+        elif number == signal.SIGINT and now - self._received_at > SECONDS_OF_ONE_WISH:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number).name
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

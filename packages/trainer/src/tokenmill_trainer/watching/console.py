@@ -65,9 +65,10 @@ class RunConsole:
 
 
 def _figures(metrics: dict[str, Any]) -> str:
+    loss, norm = metrics["loss"], metrics["grad_norm"]
     parts = [
-        "no token counts" if metrics["loss"] is None else f"loss {metrics['loss']:.4f}",
-        f"norm {metrics['grad_norm']:.3f}",
+        ("step left out" if metrics.get("skipped") else "no token counts") if loss is None else f"loss {loss:.4f}",
+        "norm not finite" if norm is None else f"norm {norm:.3f}",
         f"lr {metrics['lr']:.2e}",
         f"{metrics['tokens_per_second']:,.0f} tokens/s",
     ]

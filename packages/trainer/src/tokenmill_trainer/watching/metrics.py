@@ -1,5 +1,6 @@
 """What each step is measured by: the objects of `metrics.jsonl`."""
 
+import math
 import time
 from typing import Any
 
@@ -41,14 +42,20 @@ class StepMeter:
         mfu = tokens_per_second * self._flops_per_token / self._peak if self._peak else None
         return {
             "step": report.progress.step,
+            "first_sample": report.first_sample,
             "consumed_samples": report.progress.consumed_samples,
             "consumed_tokens": report.progress.consumed_tokens,
             "world_size": self._world_size,
-            "loss": report.loss if report.tokens else None,
-            "penalty": report.penalty,
+            "loss": _finite(report.loss) if report.tokens else None,
+            "penalty": _finite(report.penalty),
             "skipped": report.skipped,
-            "grad_norm": report.grad_norm,
+            "grad_norm": _finite(report.grad_norm),
             "lr": report.lr,
             "tokens_per_second": round(tokens_per_second, 1),
             "mfu": mfu,
         }
+
+
+def _finite(value: float) -> float | None:
+    """JSON knows neither NaN nor infinity."""
+    return value if math.isfinite(value) else None

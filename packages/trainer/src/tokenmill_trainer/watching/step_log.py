@@ -31,13 +31,19 @@ class StepLog:
     """
 
     def __init__(self, path: Path | None, last_step: int) -> None:
+        self._path = path
         self._file: TextIO | None = None
-        if path is None:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = "".join(_line(row) for row in read_steps(path, last_step))
-        storage.write_atomic(path, lines.encode("utf-8"))
-        self._file = path.open("a", encoding="utf-8")
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        self.forget_after(last_step)
+
+    def forget_after(self, last_step: int) -> None:
+        """Drop the steps after `last_step`."""
+        self.close()
+        if self._path is not None:
+            lines = "".join(_line(row) for row in read_steps(self._path, last_step))
+            storage.write_atomic(self._path, lines.encode("utf-8"))
+            self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, row: dict[str, Any]) -> None:
         """Add one step's object; it is in the file when this returns."""
