@@ -149,6 +149,17 @@ def test_the_engine_s_model_keeps_less(
     assert kept[1] - kept[2] == one_block > 2 * batch.inputs.numel() * 4 * 32, "the model has two, alike"
 
 
+def test_dropout_drops_the_same_again() -> None:
+    gradients = []
+    for mode in ("none", "full"):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 16))
+        recompute_blocks([block], RecomputeConfig.model_validate({"mode": mode}))
+        block(torch.randn(4, 16)).sum().backward()
+        gradients.append([parameter.grad for parameter in block.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
 @pytest.mark.parametrize("mode", ["full", "selective"])
 def test_experts_loads_are_counted_once(make_config: MakeConfig, source: GlobalBatches, mode: str) -> None:
     config = make_config(model={"moe": MOE}, activation_checkpointing={"mode": mode})

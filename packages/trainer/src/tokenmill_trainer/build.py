@@ -49,7 +49,7 @@ def initialize(
     with ExitStack() as resources:
         world = resources.enter_context(start_world())
         check_world_size(config, world.size)
-        _check_parts(config, world, model, blocks, loss)
+        world.on_each(lambda: _check_parts(config, world, model, blocks, loss))
         torch.manual_seed(config.training.seed + world.rank)
         reader, mixture = None, None
         if source is None:
