@@ -4,10 +4,10 @@
     backward    x ─ block ─▶ what backward needs ─▶ gradients of x and of the weights
 
 A recomputed block keeps its input alone: in 16 bits 2·s·b·h bytes for s positions, b samples, hidden size h, where
-it otherwise keeps at least 34·s·b·h (arXiv:2205.05198). It costs one more forward of the block, a third of its time.
-The same kernels run on the same numbers, so losses and gradients are the same bits. A block's `forward` is replaced
-and its names are not, so checkpoints fit with and without. What only the first forward may do, such as counting the
-loads of experts, has its place outside of blocks.
+one of GPT otherwise keeps 34·s·b·h or more (arXiv:2205.05198). It costs one more forward of the block, a third of its
+time. The same kernels run on the same numbers, so losses and gradients are the same bits. A block's `forward` is
+replaced and its names are not, so checkpoints fit with and without. What only the first forward may do, such as
+counting the loads of experts, has its place outside of blocks.
 """
 
 from collections import Counter
