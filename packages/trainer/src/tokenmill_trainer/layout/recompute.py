@@ -11,7 +11,7 @@ counting the loads of experts, has its place outside of blocks.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import partial
@@ -81,7 +81,16 @@ def recompute_blocks(blocks: Sequence[nn.Module], config: RecomputeConfig) -> No
         options["context_fn"] = partial(_selective_contexts, config.every)
     step = config.every if config.mode is RecomputeMode.EVERY_K else 1
     for block in blocks[step - 1 :: step]:
-        block.forward = partial(checkpoint, block.forward, **options)
+        block.forward = _repeating(block.forward, options)
+
+
+def _repeating(forward: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """`forward` under `checkpoint`: a function of this file, as torch.compile passes over those of torch itself."""
+
+    def repeating(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, **options, **kwargs)
+
+    return repeating
 
 
 def _selective_contexts(every: int) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
