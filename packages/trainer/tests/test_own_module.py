@@ -228,7 +228,7 @@ class Apart(nn.Module):
         return self.out(self.tokens(ids) + self.places(places))  # type: ignore[no-any-return]
 
 
-def test_positions_reach_a_model_that_takes_them(documents_apart: GlobalBatches) -> None:
+def test_positions_reach_a_model_that_takes_them(make_own_model: MakeModel, documents_apart: GlobalBatches) -> None:
     config = settings(data={"documents": "separate"}, **NO_BLOCKS)
     model = Apart()
     with initialize(config, documents_apart, model=model) as engine:
@@ -237,6 +237,11 @@ def test_positions_reach_a_model_that_takes_them(documents_apart: GlobalBatches)
         expected = F.cross_entropy(logits, batch.labels.flatten(), reduction="sum") / batch.global_tokens
         assert engine(batch).item() == pytest.approx(expected.item(), rel=1e-6)
         assert not torch.equal(model(batch.inputs).flatten(0, 1), logits)
+    with (
+        initialize(settings(), documents_apart, model=make_own_model("hand-made")) as engine,
+        pytest.raises(InputError, match="keeps documents apart, but forward has no parameter positions_BL"),
+    ):
+        engine(next(engine.batches()))
 
 
 @pytest.mark.parametrize(

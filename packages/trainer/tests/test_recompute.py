@@ -1,13 +1,14 @@
 """Activation checkpointing changes what is kept and no number: losses, gradients, counts, names, checkpoints."""
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.utils import counters
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -22,6 +23,7 @@ from tokenmill_trainer.resume import check_resumable
 MakeConfig = Callable[..., RunConfig]
 OneProcess = Callable[..., torch.Tensor]
 B, L, D, F, H, K = 8, 64, 64, 176, 4, 2
+IDS = torch.arange(B * L).view(B, L) % 64
 MOE = {
     "num_experts": 8,
     "experts_per_token": 2,
@@ -57,15 +59,20 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return sum(size for _, size in self.storages.values())
 
 
-def forward(num_layers: int, dtype: torch.dtype, **settings: Any) -> tuple[int, int, list[torch.Tensor]]:
-    """Bytes that a forward leaves behind, the most there are until the backward's end, and all gradients."""
+def decoder(num_layers: int, dtype: torch.dtype, **settings: Any) -> Decoder:
     shape = {"hidden_size": D, "intermediate_size": F, "num_heads": H, "num_kv_heads": K}
     torch.manual_seed(0)
     model = Decoder(ModelConfig.model_validate({**shape, "vocab_size": 64, "num_layers": num_layers})).to(dtype)
     recompute_blocks(list(model.layers), RecomputeConfig.model_validate(settings))
+    return model
+
+
+def forward(num_layers: int, dtype: torch.dtype, **settings: Any) -> tuple[int, int, list[torch.Tensor]]:
+    """Bytes that a forward leaves behind, the most there are until the backward's end, and all gradients."""
+    model = decoder(num_layers, dtype, **settings)
     parameters = list(model.parameters())
     with LiveStorages(parameters) as live:
-        loss = model(torch.arange(B * L).view(B, L) % 64).float().square().mean()
+        loss = model(IDS).float().square().mean()
         kept = live.num_bytes
         loss.backward()
     return kept, live.peak, [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -149,6 +156,17 @@ def test_the_engine_s_model_keeps_less(
     assert kept[1] - kept[2] == one_block > 2 * batch.inputs.numel() * 4 * 32, "the model has two, alike"
 
 
+def test_dropout_drops_the_same_again() -> None:
+    gradients = []
+    for mode in ("none", "full"):
+        torch.manual_seed(0)
+        block = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.5), nn.Linear(16, 16))
+        recompute_blocks([block], RecomputeConfig.model_validate({"mode": mode}))
+        block(torch.randn(4, 16)).sum().backward()
+        gradients.append([parameter.grad for parameter in block.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
 @pytest.mark.parametrize("mode", ["full", "selective"])
 def test_experts_loads_are_counted_once(make_config: MakeConfig, source: GlobalBatches, mode: str) -> None:
     config = make_config(model={"moe": MOE}, activation_checkpointing={"mode": mode})
@@ -185,18 +203,58 @@ def checkpoint_manifest(folder: Path) -> Any:
     return load_manifest(str(folder), CheckpointManifest).manifest
 
 
+@pytest.fixture
+def compiler() -> Iterator[Callable[[], int]]:
+    """How many graphs were compiled in this test."""
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler on the CPU")
+    torch._dynamo.reset()
+    counters.clear()
+    yield lambda: counters["stats"]["unique_graphs"]
+    torch._dynamo.reset()
+
+
 # Two warnings of torch's compiler about itself: a deprecated part it imports, and `.grad` of FSDP's parameters.
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on the CPU")
 @pytest.mark.parametrize("mode", ["full", "selective"])
 def test_compiled_blocks_are_recomputed(
-    make_config: MakeConfig, source: GlobalBatches, on_one_process: OneProcess, mode: str
+    make_config: MakeConfig,
+    source: GlobalBatches,
+    on_one_process: OneProcess,
+    compiler: Callable[[], int],
+    mode: str,
 ) -> None:
     plain = on_one_process(make_config(training={"steps": 2}), source)
+    assert compiler() == 0
     training = {"steps": 2, "compile": True}
     compiled = on_one_process(make_config(training=training, activation_checkpointing={"mode": mode}), source)
+    assert compiler() == 1, "both blocks run the same code"
     torch.testing.assert_close(compiled, plain, atol=1e-5, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_compiled_blocks_keep_less(compiler: Callable[[], int]) -> None:
+    kept = {}
+    for mode in ("none", "full", "selective"):
+        torch._dynamo.reset()
+        model = decoder(2, torch.float32, mode=mode)
+        for block in model.layers:
+            block.compile()
+        sizes: dict[int, int] = {}
+
+        def pack(tensor: torch.Tensor, sizes: dict[int, int] = sizes) -> torch.Tensor:
+            if not isinstance(tensor, nn.Parameter):
+                sizes[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(IDS).sum()
+        kept[mode] = sum(sizes.values())
+    assert compiler() == 3
+    assert kept["full"] < 0.2 * kept["none"]
+    assert kept["full"] < kept["selective"] < 0.6 * kept["none"]
 
 
 def test_what_it_does_not_know_is_refused(make_config: MakeConfig) -> None:

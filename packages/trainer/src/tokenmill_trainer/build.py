@@ -17,10 +17,10 @@ from tokenmill_trainer.config import RunConfig, check_world_size, fitted, with_s
 from tokenmill_trainer.engine import Engine, StepSource, SumLosses
 from tokenmill_trainer.layout.blocks import find_blocks, prepare_blocks
 from tokenmill_trainer.layout.fp8 import check_fp8
-from tokenmill_trainer.layout.own_module import expect_view, lay_out, takes_positions
+from tokenmill_trainer.layout.own_module import expect_view, lay_out
 from tokenmill_trainer.layout.recompute import RecomputeMode
 from tokenmill_trainer.layout.sharding import PrepareBlocks, build_model
-from tokenmill_trainer.loss import Criterion, own_loss_sums, training_loss_sums
+from tokenmill_trainer.loss import Criterion, own_loss_sums, takes_positions, training_loss_sums
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.world import World, start_world
 
@@ -49,7 +49,7 @@ def initialize(
     with ExitStack() as resources:
         world = resources.enter_context(start_world(config.training.device))
         check_world_size(config, world.size)
-        _check_parts(config, world, model, blocks, loss)
+        world.on_each(lambda: _check_parts(config, world, model, blocks, loss))
         torch.manual_seed(config.training.seed + world.rank)
         reader, mixture = None, None
         if source is not None:

@@ -7,6 +7,7 @@ The logits of all tokens would be the largest tensor of a step: with V = 128,256
 gradient is taken while they are there, which needs no second forward; the backward of the step only scales it.
 """
 
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -83,8 +84,20 @@ def own_loss_sums(
 
 
 def output_of(model: nn.Module, inputs: Tensor, positions: Tensor | None) -> Any:
-    """What `model` makes of ids (B, L); it is told the positions where there are some to tell."""
-    return model(inputs) if positions is None else model(inputs, positions_BL=positions)
+    """What `model` makes of ids (B, L); it is told the positions where there are some to tell, or `InputError`."""
+    if positions is None:
+        return model(inputs)
+    if not takes_positions(model):
+        raise InputError(
+            "model: the data keeps documents apart, but forward has no parameter positions_BL that says where they "
+            "begin; add it, or leave out positions and count all labels"
+        )
+    return model(inputs, positions_BL=positions)
+
+
+def takes_positions(model: nn.Module) -> bool:
+    """Whether the model's `forward` can be told where documents begin: it has a parameter `positions_BL`."""
+    return "positions_BL" in inspect.signature(model.forward).parameters
 
 
 def checked_logits(output: Any, labels: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ Rank 0's weights are everyone's, rather than differing ones refused: a module is
 common, mostly from a generator that each seeded alike or not at all, and a copy costs no more than the comparison.
 """
 
-import inspect
 import re
 import warnings
 from collections.abc import Sequence
@@ -76,8 +75,3 @@ def expect_view(model: nn.Module) -> None:
     """
     message = re.escape(f"FSDP2-wrapped module ({type(model).__name__}) returned a view tensor")
     warnings.filterwarnings("ignore", message=message, category=UserWarning)
-
-
-def takes_positions(model: nn.Module) -> bool:
-    """Whether the model's `forward` can be told where documents begin: it has a parameter `positions_BL`."""
-    return "positions_BL" in inspect.signature(model.forward).parameters

@@ -4,14 +4,14 @@
     backward    x ─ block ─▶ what backward needs ─▶ gradients of x and of the weights
 
 A recomputed block keeps its input alone: in 16 bits 2·s·b·h bytes for s positions, b samples, hidden size h, where
-it otherwise keeps at least 34·s·b·h (arXiv:2205.05198). It costs one more forward of the block, a third of its time.
-The same kernels run on the same numbers, so losses and gradients are the same bits. A block's `forward` is replaced
-and its names are not, so checkpoints fit with and without. What only the first forward may do, such as counting the
-loads of experts, has its place outside of blocks.
+one of GPT otherwise keeps 34·s·b·h or more (arXiv:2205.05198). It costs one more forward of the block, a third of its
+time. The same kernels run on the same numbers, so losses and gradients are the same bits. A block's `forward` is
+replaced and its names are not, so checkpoints fit with and without. What only the first forward may do, such as
+counting the loads of experts, has its place outside of blocks.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import partial
@@ -81,7 +81,16 @@ def recompute_blocks(blocks: Sequence[nn.Module], config: RecomputeConfig) -> No
         options["context_fn"] = partial(_selective_contexts, config.every)
     step = config.every if config.mode is RecomputeMode.EVERY_K else 1
     for block in blocks[step - 1 :: step]:
-        block.forward = partial(checkpoint, block.forward, **options)
+        block.forward = _repeating(block.forward, options)
+
+
+def _repeating(forward: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """`forward` under `checkpoint`: a function of this file, as torch.compile passes over those of torch itself."""
+
+    def repeating(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, **options, **kwargs)
+
+    return repeating
 
 
 def _selective_contexts(every: int) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
