@@ -24,10 +24,8 @@ MakeConfig = Callable[..., RunConfig]
 Losses = Callable[[Path], list[float]]
 SCENES = {
     "rank 1 while it writes": 2,
-    "rank 1 while it reads back": 2,
     "rank 0 before the manifest": 2,
     "all while they write": 2,
-    "all before the manifest": 2,
     "all before the rename": 2,
     "all before old ones go": 4,
 }
