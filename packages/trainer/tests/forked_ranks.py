@@ -16,7 +16,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import NoReturn
 
-import tokenmill_trainer.loop  # noqa: F401  # before the forks, or each would load it
+import torch._dynamo  # noqa: F401  # these two before the forks, or each would load them
+
+import tokenmill_trainer.loop  # noqa: F401
 from tokenmill_trainer import cli
 
 SECONDS = 60.0

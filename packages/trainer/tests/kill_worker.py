@@ -35,10 +35,8 @@ class Scene:
 
 SCENES = (
     Scene("rank 1 while it writes", vouched_files._Stream, "write", nth=20, rank=1),
-    Scene("rank 1 while it reads back", writing, "read_back", nth=2, rank=1),
     Scene("rank 0 before the manifest", writing, "publish"),
     Scene("all while they write", vouched_files._Stream, "write", nth=20, rank=1, everyone=True),
-    Scene("all before the manifest", writing, "publish", everyone=True),
     Scene("all before the rename", writing, "discard", everyone=True),
     Scene("all before old ones go", writing, "prune", everyone=True),
 )

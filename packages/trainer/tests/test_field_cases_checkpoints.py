@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from tokenmill_core.errors import VerificationError
+from tokenmill_core.errors import ExitCode, TokenmillError, VerificationError
 from tokenmill_trainer import RunConfig, initialize
 from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.checkpoints import checkpoint
 from tokenmill_trainer.checkpoints.store import list_checkpoints, require_verified, verify_checkpoint
+from tokenmill_trainer.cli.run import read_settings
+from tokenmill_trainer.loop import train
 
 MakeConfig = Callable[..., RunConfig]
 Losses = Callable[[Path], list[float]]
 SCENES = {
     "rank 1 while it writes": 2,
-    "rank 1 while it reads back": 2,
     "rank 0 before the manifest": 2,
     "all while they write": 2,
-    "all before the manifest": 2,
     "all before the rename": 2,
     "all before old ones go": 4,
 }
@@ -160,3 +160,29 @@ def test_compiled_and_plain_runs_go_on_from_each_other(
         for loss in goes_on(config, source, tmp_path / "mixed", until)
     ]
     torch.testing.assert_close(torch.tensor(mixed), torch.tensor(unbroken), atol=1e-5, rtol=1e-5)
+
+
+def test_moved_runs_go_on_and_moved_data_is_known_by_its_digest(
+    tmp_path: Path, mixture: Path, run_toml: Path, losses: Losses
+) -> None:
+    def go(run: Path, config: Path | None = None, data: Path | None = None) -> None:
+        settings = read_settings(config and str(config), data and str(data), run, config is None, ())
+        assert train(settings, run, resume=config is None) == ExitCode.DONE
+
+    def forget_the_last(run: Path) -> None:
+        shutil.rmtree(run / "checkpoints" / "step-00000012")
+
+    before, after = tmp_path / "before", tmp_path / "after"
+    shutil.copytree(mixture.parent, before / "data")
+    go(before / "run", run_toml, before / "data" / mixture.name)
+    unbroken = losses(before / "run")
+    forget_the_last(before / "run")
+    before.rename(after)
+    go(after / "run")
+    assert losses(after / "run") == unbroken
+    forget_the_last(after / "run")
+    (after / "data").rename(after / "elsewhere")
+    with pytest.raises(TokenmillError, match="data"):
+        go(after / "run")
+    go(after / "run", data=after / "elsewhere" / mixture.name)
+    assert losses(after / "run") == unbroken

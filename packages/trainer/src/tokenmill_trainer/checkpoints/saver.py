@@ -69,10 +69,11 @@ class Saver:
         """Wait until what is under way is complete. Errors: as for `check`."""
         if self._under_way is None:
             return
-        under_way, self._under_way = self._under_way, None
-        if not wait([under_way], PATIENCE_SECONDS).done:
+        if not wait([self._under_way], PATIENCE_SECONDS).done:
             self._say("waiting until the last checkpoint is written")
-        self._tell(under_way.result())
+            wait([self._under_way])
+        ended, self._under_way = self._under_way, None
+        self._tell(ended.result())
 
     def _tell(self, saved: Path) -> None:
         self._say(f"saved {saved.name}")
