@@ -232,7 +232,7 @@ def test_weights_poisoned_outside_of_a_step_are_never_saved(
     with initialize(make_config(guard={"non_finite": "skip"}), source) as engine:
         checkpoint.save(engine, tmp_path)
         with torch.no_grad():
-            engine.model.norm.weight.to_local()[0] = math.nan
+            engine.model.norm.weight[0] = math.nan
         engine.progress = engine.progress.__class__(step=1)
         with pytest.raises(NonFiniteError, match="NaN or infinity"):
             checkpoint.save(engine, tmp_path)
