@@ -51,12 +51,13 @@ def reports_of(engine: Engine) -> list[list[Any]]:
         engine.backward(loss * math.nan if (step, engine.world.rank) == (3, 1) else loss)
         if (step, engine.world.rank) == (5, 1):
             gradient = engine.model.norm.weight.grad
-            (gradient.to_local() if isinstance(gradient, DTensor) else gradient)[0] = math.inf
+            assert isinstance(gradient, DTensor)
+            gradient.to_local()[0] = math.inf
         report = engine.step()
         if report is not None:
             reports.append([report.skipped, str(report.loss), str(report.grad_norm), str(report.anomaly)])
-    total = sum(float(weight.full_tensor().double().abs().sum()) for weight in engine.model.parameters())
-    return [*reports, [total]]
+    sums = [weight.double().abs().sum() for weight in engine.model.parameters()]
+    return [*reports, [float(total.full_tensor()) for total in sums if isinstance(total, DTensor)]]
 
 
 def sleeps_for_ever(*_: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +99,7 @@ def state_of(engine: Engine) -> dict[str, torch.Tensor]:
     return {name: getattr(value, "full_tensor", lambda v=value: v)().clone() for name, value in values.items()}
 
 
-def run(engine: Engine, spoil: dict[int, Callable[[Engine, torch.Tensor], torch.Tensor]]) -> list[StepReport]:
+def run(engine: Engine, spoil: Mapping[int, Callable[[Engine, torch.Tensor], torch.Tensor]]) -> list[StepReport]:
     """All steps; what `spoil` has for a step changes its loss, or its gradient after backward."""
     reports = []
     for batch in engine.batches():
@@ -123,7 +123,9 @@ def inf_gradient(engine: Engine, loss: torch.Tensor) -> torch.Tensor:
         parameter.grad[0] = math.inf
         handle.remove()
 
-    handle = engine.model.norm.weight.register_post_accumulate_grad_hook(spoil)
+    weight = engine.model.norm.weight
+    assert isinstance(weight, torch.Tensor)
+    handle = weight.register_post_accumulate_grad_hook(spoil)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -166,7 +168,9 @@ def test_router_biases_stay_as_they_were(make_config: MakeConfig, source: Global
             loss = engine(batch)
             engine.backward(loss * math.nan if engine.progress.step == 1 else loss)
             engine.step()
-            biases.append(torch.stack([router.balance_bias.clone() for router in engine.model.routers]))
+            biases.append(
+                torch.stack([bias for router in engine.model.routers if (bias := router.balance_bias) is not None])
+            )
         assert torch.equal(biases[0], biases[1])
         assert not torch.equal(biases[1], biases[2])
 
@@ -232,7 +236,7 @@ def test_weights_poisoned_outside_of_a_step_are_never_saved(
     with initialize(make_config(guard={"non_finite": "skip"}), source) as engine:
         checkpoint.save(engine, tmp_path)
         with torch.no_grad():
-            engine.model.norm.weight[0] = math.nan
+            next(engine.model.parameters()).mul_(math.nan)
         engine.progress = engine.progress.__class__(step=1)
         with pytest.raises(NonFiniteError, match="NaN or infinity"):
             checkpoint.save(engine, tmp_path)

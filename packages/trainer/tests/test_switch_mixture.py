@@ -103,7 +103,8 @@ def test_every_step_is_traced_before_and_after(switched: Path, mixture: Path, se
     assert list(of_sample) == list(range(STEPS * BATCH))
     assert Counter(of_sample.values()) == drawn(second, STEPS * BATCH)
     before = Tracer(MixtureReader.open(str(mixture), LENGTH), with_text=False).samples(range(50))
-    assert [row | {"step": row["sample"] // BATCH + 1, "rank": 0} for row in before] == rows[: len(before)]
+    trained = {"rank": 0, "skipped": False}
+    assert [row | trained | {"step": row["sample"] // BATCH + 1} for row in before] == rows[: len(before)]
 
 
 def test_the_tokens_trained_on_are_those_of_the_pure_function(

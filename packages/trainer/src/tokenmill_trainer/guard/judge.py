@@ -88,8 +88,11 @@ class Judge:
         return float(loss), float(norm)
 
     def state(self) -> Tensor:
-        """All of it for a checkpoint, (3, MAX_WINDOW) fp64 whatever the settings: losses, norms, steps acted on."""
-        state = torch.full((3, MAX_WINDOW), math.nan, dtype=torch.float64)
+        """All of it for a checkpoint, (3, MAX_WINDOW) fp64 whatever the settings: losses, norms, steps acted on.
+
+        What is left of it is infinite.
+        """
+        state = torch.full((3, MAX_WINDOW), math.inf, dtype=torch.float64)
         if self._window:
             state[:2, : len(self._window)] = torch.tensor(list(self._window), dtype=torch.float64).T
         acted = self.acted[-MAX_WINDOW:]
@@ -98,6 +101,6 @@ class Judge:
 
     def restore(self, state: Tensor) -> None:
         """Go on from what `state` gave."""
-        losses, norms, acted = ([value for value in row if not math.isnan(value)] for row in state.tolist())
+        losses, norms, acted = ([value for value in row if math.isfinite(value)] for row in state.tolist())
         self._window = deque(zip(losses, norms, strict=True), maxlen=self.config.window)
         self.acted = [int(step) for step in acted]
