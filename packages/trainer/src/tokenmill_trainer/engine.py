@@ -11,15 +11,16 @@ micro-batch runs, so shares simply add up, over micro-batches and over ranks, an
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Protocol, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tokenmill_core.errors import ConfigError, TokenmillError
@@ -27,9 +28,11 @@ from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
-from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
+from tokenmill_trainer.batches.agreed_steps import agreed_steps
 from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
+from tokenmill_trainer.batches.micro_batches import Batch, micro_batches
 from tokenmill_trainer.batches.open_data import open_data, open_validation
+from tokenmill_trainer.batches.tokenizer import read_byte_lengths
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted
 from tokenmill_trainer.layout.sharding import build_model, global_gradient_norm, prepare_backward, scale_gradients
 from tokenmill_trainer.loss import training_loss_sums
@@ -39,6 +42,8 @@ from tokenmill_trainer.optim import build_optimizer, learning_rate, set_learning
 from tokenmill_trainer.optim.ema import WeightAverage
 from tokenmill_trainer.optim.loss_scale import LossScale
 from tokenmill_trainer.report import Progress, StepReport
+from tokenmill_trainer.watching.tally import StepTally
+from tokenmill_trainer.watching.timing import Phase, StepClock, timed
 from tokenmill_trainer.world import World, start_world
 
 
@@ -54,28 +59,12 @@ class StepSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One micro-batch, on the device."""
-
-    inputs: Tensor
-    """(samples, L) int64 token ids."""
-    labels: Tensor
-    """(samples, L) int64, the next tokens; `IGNORED` (-100) is not counted."""
-    positions: Tensor | None
-    """(samples, L) int32, the place of each input in its document; none: documents are joined."""
-    first_sample: int
-    """Index of the first sample of the global batch it belongs to."""
-    global_tokens: int
-    """Counted tokens of the whole global batch, over all ranks."""
-    is_last: bool
-    """Whether it closes its step."""
-
-
 class Engine:
     """A model, its optimizer and its data on one rank of a world. Made by `initialize`; close it, or use `with`."""
 
-    def __init__(self, config: RunConfig, world: World, model: Decoder, source: StepSource) -> None:
+    def __init__(
+        self, config: RunConfig, world: World, model: Decoder, source: StepSource, source_names: Sequence[str] = ()
+    ) -> None:
         self.config = config
         self.world = world
         self.model = model
@@ -83,10 +72,14 @@ class Engine:
         self.average = WeightAverage(model, config.ema.decay) if config.ema.decay is not None else None
         self.loss_scale = LossScale() if config.training.precision == "fp16" else None
         self.progress = Progress()
+        self.clock = StepClock.of(world.device)
         self.reader: MixtureReader | PackedReader | None = None
         self.validation_reader: MixtureReader | None = None
         self.mixture: LoadedManifest[SamplesManifest] | None = None
         """What is trained on, a mixture or a packed dataset; none: data of another making."""
+        self.byte_lengths: NDArray[np.int64] | None = None
+        """(V,) Bytes that each token spells; none: not known."""
+        self._tally = StepTally(source_names, world)
         self._source = source
         self._resources = ExitStack()
         self._current: Batch | None = None
@@ -95,9 +88,11 @@ class Engine:
 
     def batches(self) -> Iterator[Batch]:
         """The micro-batches of all steps that are left."""
-        steps = self._source.iterate(self.progress.consumed_samples, self.steps_left)
-        for step in agreed_steps(self.world, steps, self.steps_left, self.config.batch_plan):
-            yield from self._micro_batches(step)
+        size, left = self.config.training.micro_batch_size, self.steps_left
+        steps = self._source.iterate(self.progress.consumed_samples, left)
+        agreed = agreed_steps(self.world, steps, left, self.config.batch_plan)
+        batches = (batch for step in agreed for batch in micro_batches(step, size, self.world.device))
+        return self.clock.each(Phase.DATA, batches)
 
     @property
     def steps_left(self) -> int:
@@ -110,18 +105,7 @@ class Engine:
         consumed = self.progress.consumed_samples
         return self.config.batch_plan.after(consumed, self.steps_left) - consumed
 
-    def _micro_batches(self, step: AgreedStep) -> Iterator[Batch]:
-        samples, global_tokens = step
-        size = self.config.training.micro_batch_size
-        for begin in range(0, len(samples.inputs), size):
-            rows, is_last = slice(begin, begin + size), begin + size >= len(samples.inputs)
-            inputs, labels = self._on_device(samples.inputs[rows]), self._on_device(samples.labels[rows])
-            positions = None if samples.positions is None else self._on_device(samples.positions[rows])
-            yield Batch(inputs, labels, positions, samples.first_sample, global_tokens, is_last)
-
-    def _on_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.world.device, non_blocking=True)
-
+    @timed(Phase.FORWARD)
     def __call__(self, batch: Batch) -> Tensor:
         """The micro-batch's share of the step's loss, a scalar: sums over counted tokens / those of the global batch.
 
@@ -129,7 +113,8 @@ class Engine:
         """
         self._current = batch
         sums = training_loss_sums(self.model, batch.inputs, batch.labels, batch.positions, self.config.loss)
-        loss, penalty = (part / max(batch.global_tokens, 1) for part in sums)
+        self._tally.add(batch, sums.by_token)
+        loss, penalty = (part / max(batch.global_tokens, 1) for part in (sums.total, sums.z_loss))
         auxiliary = self.model.auxiliary_loss()
         if auxiliary is not None:
             auxiliary = auxiliary * (len(batch.inputs) / self.config.batch_plan.size_at(batch.first_sample))
@@ -137,6 +122,7 @@ class Engine:
         self._penalty += penalty
         return loss
 
+    @timed(Phase.BACKWARD)
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
         assert self._current is not None, "backward() follows engine(batch)"
@@ -144,6 +130,7 @@ class Engine:
         (loss if self.loss_scale is None else loss * self.loss_scale.scale).backward()  # type: ignore[no-untyped-call]
         self._loss += loss.detach()
 
+    @timed(Phase.OPTIMIZER)
     def step(self) -> StepReport | None:
         """After the last micro-batch: clip, update the weights, and report; before it, nothing.
 
@@ -154,9 +141,8 @@ class Engine:
         if not batch.is_last:
             return None
         norm = self._gradient_norm()
-        loss, penalty, num_spoilt = self.world.sum(
-            [(self._loss - self._penalty).item(), self._penalty.item(), float(not norm.isfinite())]
-        )
+        own = [(self._loss - self._penalty).item(), self._penalty.item(), float(not norm.isfinite())]
+        loss, penalty, num_spoilt, *tallied = self.world.sum([*own, *self._tally.values(batch)])
         if num_spoilt and norm.isfinite():
             norm = torch.full_like(norm, math.inf)  # replicas may differ, and the ranks decide alike
         skipped = self._is_overflow(loss, norm)
@@ -167,7 +153,15 @@ class Engine:
         self._forget_step()
         self.progress = self._advanced(batch)
         return StepReport(
-            self.progress, batch.first_sample, loss, norm.item(), lr, batch.global_tokens, penalty, skipped
+            self.progress,
+            batch.first_sample,
+            loss,
+            norm.item(),
+            lr,
+            batch.global_tokens,
+            penalty,
+            skipped,
+            self._tally.read(tallied),
         )
 
     def _gradient_norm(self) -> Tensor:
@@ -227,6 +221,7 @@ class Engine:
         forget_loads(self.model.routers)
         self._loss.zero_()
         self._penalty.zero_()
+        self._tally.forget()
         self._current = None
 
     def _advanced(self, batch: Batch) -> Progress:
@@ -263,10 +258,11 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
         world = resources.enter_context(start_world())
         check_world_size(config, world.size)
         torch.manual_seed(config.training.seed + world.rank)
-        reader, mixture = None, None
+        reader, mixture, byte_lengths = None, None, None
         if source is None:
             mixture, reader = open_data(config, world)
             config = fitted(config, mixture.manifest)
+            byte_lengths = world.on_main(partial(read_byte_lengths, mixture))
             source = GlobalBatches(
                 reader,
                 config.batch_plan,
@@ -275,9 +271,11 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
                 config.data.num_workers,
                 pin_memory=world.device.type == "cuda",
                 vocab_size=reader.manifest.vocab_size,
+                byte_lengths=byte_lengths,
             )
-        engine = Engine(config, world, _build_model(config, world), source)
-        engine.reader, engine.mixture = reader, mixture
+        names = () if reader is None else reader.source_names
+        engine = Engine(config, world, _build_model(config, world), source, names)
+        engine.reader, engine.mixture, engine.byte_lengths = reader, mixture, byte_lengths
         if reader is not None and mixture is not None:
             engine.validation_reader = world.on_each(partial(open_validation, config, mixture, reader))
         engine._resources = resources.pop_all()

@@ -1,6 +1,7 @@
 """What a run knows of its own course."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -11,6 +12,22 @@ class Progress:
     consumed_samples: int = 0
     consumed_tokens: int = 0
     """Counted tokens, masked ones left out."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a step was made of, over all ranks."""
+
+    loss_by_source: Mapping[str, float] = field(default_factory=dict)
+    """Mean over the counted tokens of each source that had some, nats."""
+    tokens_by_source: Mapping[str, int] = field(default_factory=dict)
+    """Counted tokens of each source that had some."""
+    num_bytes: int | None = None
+    """Bytes of text that the counted tokens spell; none: not known."""
+    memory_bytes: int = 0
+    """The most that the rank with the most has needed so far: of tensors on a GPU, of the process on a CPU."""
+    memory_reserved_bytes: int | None = None
+    """The most that a rank has taken from its GPU so far; none on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -33,3 +50,4 @@ class StepReport:
     """What was minimised besides the loss: z-loss, and the losses of routers."""
     skipped: bool = False
     """Whether the weights were left as they were, because the gradient did not fit into fp16."""
+    tally: Tally = Tally()

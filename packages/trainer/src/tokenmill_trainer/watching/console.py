@@ -2,11 +2,15 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+DATA_SHARE_SHOWN = 0.01
+"""Share of a step's time above which the wait for data is shown."""
 
 
 class RunConsole:
@@ -70,9 +74,18 @@ def _figures(metrics: dict[str, Any]) -> str:
         f"norm {metrics['grad_norm']:.3f}",
         f"lr {metrics['lr']:.2e}",
         f"{metrics['tokens_per_second']:,.0f} tokens/s",
+        f"{metrics['samples_per_second']:,.3g} samples/s",
     ]
     if metrics.get("mfu") is not None:
         parts.append(f"mfu {metrics['mfu']:.1%}")
+    if _data_share(metrics["time"]) > DATA_SHARE_SHOWN:
+        parts.append(f"data wait {_data_share(metrics['time']):.0%}")
     if metrics.get("val_loss") is not None:
         parts.append(f"val_loss {metrics['val_loss']:.4f}")
+    if metrics.get("val_bits_per_byte") is not None:
+        parts.append(f"({metrics['val_bits_per_byte']:.3f} bits/byte)")
     return "  ".join(parts)
+
+
+def _data_share(time: Mapping[str, float]) -> float:
+    return time["data"] / (sum(time.values()) or 1)
