@@ -245,11 +245,12 @@ class Engine:
         self.close()
 
 
-def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
+def initialize(config: RunConfig, source: StepSource | None = None, source_names: Sequence[str] = ()) -> Engine:
     """An engine at step 0: process group, mesh, model with its start weights, optimizer and data.
 
     Every process of a torchrun start calls this; without torchrun the one process is a world of its own. `source`
-    replaces the mixture of `config.data`, and `config.model.vocab_size` must then be given.
+    replaces the mixture of `config.data`, and `config.model.vocab_size` must then be given. `source_names`: of the
+    sources that its samples number, if they do.
 
     Errors: `ConfigError` where settings do not fit each other, the mixture or the number of ranks; `ManifestError` and
     `VerificationError` where the mixture or its shards are not what their manifests say.
@@ -262,7 +263,7 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
         if source is None:
             mixture, reader = open_data(config, world)
             config = fitted(config, mixture.manifest)
-            byte_lengths = world.on_main(partial(read_byte_lengths, mixture))
+            byte_lengths, source_names = world.on_main(partial(read_byte_lengths, mixture)), reader.source_names
             source = GlobalBatches(
                 reader,
                 config.batch_plan,
@@ -273,8 +274,7 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
                 vocab_size=reader.manifest.vocab_size,
                 byte_lengths=byte_lengths,
             )
-        names = () if reader is None else reader.source_names
-        engine = Engine(config, world, _build_model(config, world), source, names)
+        engine = Engine(config, world, _build_model(config, world), source, source_names)
         engine.reader, engine.mixture, engine.byte_lengths = reader, mixture, byte_lengths
         if reader is not None and mixture is not None:
             engine.validation_reader = world.on_each(partial(open_validation, config, mixture, reader))
