@@ -35,7 +35,7 @@ def test_a_cpu_has_the_peak_that_is_given_or_none() -> None:
     with pytest.raises(ValueError, match="peak_flops"):
         LoggingConfig(peak_flops=0)
     with pytest.raises(ValueError, match="peak_flops"):
-        LoggingConfig(peak_flops="guess")
+        LoggingConfig.model_validate({"peak_flops": "guess"})
 
 
 def test_a_measured_peak_is_that_of_the_fastest_product_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ def reports(engine: Engine) -> Iterator[StepReport]:
 def expected(engine: Engine, samples: Samples) -> dict[str, tuple[float, int]]:
     """Loss and counted tokens of each source that has any, sample by sample."""
     losses: dict[str, list[float]] = {}
+    assert samples.positions is not None
+    assert samples.sources is not None
+    assert samples.counted is not None
     for row in range(len(samples.tokens)):
         tokens = torch.from_numpy(samples.tokens[row])
         positions = torch.from_numpy(samples.positions[row : row + 1])
