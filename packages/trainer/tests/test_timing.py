@@ -104,7 +104,7 @@ def test_the_engine_times_its_parts(make_config: Callable[..., RunConfig], sourc
         engine.model.register_forward_hook(lambda *_: setattr(ticks, "time", ticks.time + 1))
         for batch in engine.batches():
             loss = engine(batch)
-            loss.register_hook(lambda gradient: setattr(ticks, "time", ticks.time + 10))
+            loss.register_hook(lambda gradient: setattr(ticks, "time", ticks.time + 10))  # type: ignore[no-untyped-call]
             engine.backward(loss)
             engine.optimizer.register_step_pre_hook(lambda *_: setattr(ticks, "time", ticks.time + 100))
             engine.step()
