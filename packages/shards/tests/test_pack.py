@@ -92,6 +92,27 @@ def test_concat_is_the_mixture(mixture: LoadedManifest[MixtureManifest], tmp_pat
         assert packed.use(number) == reader.use(number)
 
 
+@pytest.mark.parametrize("documents", [False, True])
+@pytest.mark.parametrize("method", ["concat", "best-fit"])
+def test_labels_know_the_source_they_are_of(
+    mixture: LoadedManifest[MixtureManifest], tmp_path: Path, method: str, documents: bool
+) -> None:
+    packed = PackedReader.open(pack(mixture, tmp_path / "packed", method=method).url, documents=documents)
+    assert packed.source_names == ("code", "prose", "rare")
+    indices = np.random.default_rng(0).permutation(packed.num_samples)
+    samples = packed.samples(indices)
+    for row, index in enumerate(indices.tolist()):
+        pieces = packed.pieces(index)
+        expected = np.repeat(pieces.source, pieces.num_tokens)[1:]
+        found = np.broadcast_to(samples.sources[row], LENGTH)[: len(expected)]
+        assert np.array_equal(found, expected)
+        if samples.counted is not None:
+            assert not samples.counted[row, len(expected) :].any()
+    if method == "best-fit" and not documents:
+        labels = np.bincount(samples.sources[samples.counted], minlength=3)
+        assert labels.tolist() == [use.tokens for use in packed.use(packed.num_samples)]
+
+
 def test_concat_keeps_documents_apart_as_the_mixture_does(
     mixture: LoadedManifest[MixtureManifest], tmp_path: Path
 ) -> None:

@@ -65,7 +65,8 @@ def test_held_out_documents_are_never_drawn_and_make_up_validation(two_sources: 
         stream.read_into(held_out, 0)
         assert held_out.size == {"code": 44, "prose": 100}[name]
         assert not seen[source] & set(held_out.tolist())
-        tokens, counted, _, _ = two_sources.validation(name)
+        tokens, counted, _, _, sources = two_sources.validation(name)
+        assert (sources == source).all()
         assert len(tokens) == two_sources.num_validation(name) == -(-(held_out.size - 1) // LENGTH)
         assert tokens[:, 1:][counted].tolist() == held_out[1:].tolist(), "each held-out token is a label once"
         assert (two_sources.validation(name, 1, 2).tokens == tokens[1:3]).all()
@@ -77,10 +78,11 @@ def test_held_out_documents_are_never_drawn_and_make_up_validation(two_sources: 
 
 def test_documents_kept_apart_restart_positions_and_predict_no_first_token(two_sources: MixtureReader) -> None:
     indices = np.arange(300)
-    tokens, counted, cu_seqlens, positions = again(two_sources, documents=True).samples(indices)
+    tokens, counted, cu_seqlens, positions, sources = again(two_sources, documents=True).samples(indices)
     assert (tokens == two_sources.samples(indices).tokens).all()
     inside = two_sources.samples(indices)
     assert inside.counted is inside.cu_seqlens is inside.positions is None
+    assert (sources == inside.sources).all()
     begins = {int(place) for place in cu_seqlens[:-1]}
     assert cu_seqlens[-1] == 300 * LENGTH
     for index in indices.tolist():
@@ -91,6 +93,19 @@ def test_documents_kept_apart_restart_positions_and_predict_no_first_token(two_s
         assert positions[index].tolist() == [i for length in lengths for i in range(length)]
         not_counted = (np.flatnonzero(~counted[index]) + 1).tolist()
         assert not_counted == [part.first_token for part in parts if part.first_token > 0]
+
+
+@pytest.mark.parametrize("first", [0, 500, 65_530])
+def test_samples_know_their_sources_however_they_are_asked_for(two_sources: MixtureReader, first: int) -> None:
+    assert two_sources.source_names == ("code", "prose")
+    indices = np.arange(first, first + 40)
+    sources = two_sources.mixture.locate(indices).source
+    assert 0 < sources.sum() < 40
+    for chosen in (indices, indices[::-1], indices[3:4]):
+        found = two_sources.samples(chosen).sources
+        assert np.array_equal(found, sources[chosen - first])
+        found[:] = -1  # what is handed out is the caller's
+    assert np.array_equal(two_sources.samples(indices).sources, sources)
 
 
 def test_several_threads_read_what_one_reads(two_sources: MixtureReader) -> None:

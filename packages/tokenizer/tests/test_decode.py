@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from tokenmill_core.errors import InputError
-from tokenmill_tokenizer.decode import Decoder, StreamDecoder, token_bytes
+from tokenmill_tokenizer.decode import Decoder, StreamDecoder, byte_lengths, token_bytes
 from tokenmill_tokenizer.splits import Split
 
 JSON = dict[str, Any]
@@ -126,3 +126,19 @@ def test_special_tokens_come_back_as_their_text(byte_level: Any, save_tokenizer:
     decoder = Decoder(save_tokenizer(byte_level()))
     assert decoder.decode([0, 1, 0]) == "<|endoftext|><|pad|><|endoftext|>"
     assert StreamDecoder(decoder).feed([1]) == "<|pad|>"
+
+
+def test_ids_of_a_text_spell_as_many_bytes_as_it_has(path: str, decoder: Decoder) -> None:
+    tokenizer = Tokenizer.from_file(path)
+    lengths = byte_lengths(tokenizer, 10_000)
+    if not decoder.is_byte_level:
+        assert lengths is None
+        return
+    assert lengths is not None
+    assert lengths.shape == (10_000,)
+    for text in TEXTS:
+        assert lengths[tokenizer.encode(text).ids].sum() == len(text.encode())
+    tokenizer.add_special_tokens(["<|mark|>"])
+    tokenizer.add_tokens(["word"])
+    mark, word = map(tokenizer.token_to_id, ("<|mark|>", "word"))
+    assert byte_lengths(tokenizer, 0)[[mark, word]].tolist() == [0, 4]

@@ -113,6 +113,22 @@ class RowsOfDocuments:
         return RandomSamples().samples(indices)._replace(counted=counted, positions=positions if self.apart else None)
 
 
+SOURCES = ("code", "prose", "never", "rare")
+
+
+@dataclass(frozen=True)
+class OfSources:
+    """Those rows, each of one of `SOURCES`, or, where `mixed`, with labels of several."""
+
+    mixed: bool
+
+    def samples(self, indices: NDArray[np.int64]) -> Samples:
+        sources = np.array([0, 0, 1, 0, 3, 1, 0, 1], np.int32)[indices % 8]
+        if self.mixed:
+            sources = np.where(np.arange(LENGTH) < 9, 3, sources[:, None]).astype(np.int32)
+        return RowsOfDocuments().samples(indices)._replace(sources=sources)
+
+
 @pytest.fixture(scope="session")
 def on_two_ranks() -> Callable[[str, RunConfig, Path], None]:
     """on_two_ranks(worker, config, out): run the script `worker` of this folder under torchrun, `worker config out`."""
@@ -175,6 +191,11 @@ def documents_apart() -> GlobalBatches:
 @pytest.fixture
 def documents_joined() -> GlobalBatches:
     return GlobalBatches(RowsOfDocuments(apart=False), global_batch_size=8)
+
+
+@pytest.fixture(params=["whole", "mixed"])
+def of_sources(request: pytest.FixtureRequest) -> OfSources:
+    return OfSources(request.param == "mixed")
 
 
 @pytest.fixture

@@ -47,11 +47,15 @@ def test_chunks_change_neither_loss_nor_gradients(chunk_tokens: int, cap: float 
     sums = chunked_loss_sums(features, weight, labels, lambda x: head(x, weight), config)
     torch.testing.assert_close(sums.total, plain + penalty, rtol=1e-6, atol=0)
     torch.testing.assert_close(sums.z_loss, penalty.detach(), rtol=1e-6, atol=1e-9)
+    by_token = F.cross_entropy(logits.detach(), labels, ignore_index=IGNORED, reduction="none")
+    torch.testing.assert_close(sums.by_token, by_token, rtol=1e-5, atol=1e-6)
+    assert not sums.by_token.requires_grad
     got = torch.autograd.grad(sums.total * 0.3, (features, weight))
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-6)
     with torch.no_grad():
         without = chunked_loss_sums(features, weight, labels, lambda x: head(x, weight), config)
     torch.testing.assert_close(without.total, sums.total.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(without.by_token, sums.by_token, rtol=0, atol=0)
 
 
 def test_gradients_are_those_of_finite_differences() -> None:

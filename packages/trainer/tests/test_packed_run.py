@@ -57,6 +57,11 @@ def test_it_trains_on_the_sequences_as_on_the_mixture(
     train(config(mixture, {"sequence_length": LENGTH}), tmp_path / "mixed")
     assert (losses(tmp_path / "packed") == losses(tmp_path / "mixed")) == packed.name.endswith("concat")
     run = RunFolder(tmp_path / "packed")
+    rows, used = read_steps(run.metrics_file), {"trainer": 0, "core": 0}
+    for row in rows:
+        for name, tokens in row["tokens_by_source"].items():
+            used[name] += tokens
+    assert used == {use.name: use.tokens for use in PackedReader.open(str(packed)).use(48)}
     assert run.read_config().data.sequence_length == LENGTH
     loaded = load_manifest(str(run.path), RunManifest)
     verify_files(loaded)

@@ -65,6 +65,26 @@ def test_flops_count_the_head_but_not_the_look_ups() -> None:
     assert flops_per_token(preset("gpt2"), 1024) == 6 * without_positions + 6 * 512 * 12 * (64 + 64) * 12
 
 
+def test_flops_of_deepseek_v2_are_the_published_ones() -> None:
+    mla = {"q_rank": 1536, "kv_rank": 512, "nope_head_dim": 128, "rope_head_dim": 64, "v_head_dim": 128}
+    moe = {
+        "num_experts": 160,
+        "experts_per_token": 6,
+        "num_shared_experts": 2,
+        "expert_intermediate_size": 1536,
+        "num_dense_layers": 1,
+    }
+    shape = {"num_layers": 60, "hidden_size": 5120, "num_heads": 128, "num_kv_heads": None, "vocab_size": 102_400}
+    config = preset("deepseek-v2-lite", **shape, intermediate_size=12_288, mla=mla, moe=moe)
+    assert num_parameters(build_on_meta(config)) == pytest.approx(236e9, rel=0.005)
+    assert flops_per_token(config, 4096) == pytest.approx(155e9, rel=0.01)
+
+
+def test_flops_of_a_tied_head_are_those_of_one_apart() -> None:
+    tied, apart = (preset("llama-3.2-1b", tied_embeddings=choice) for choice in (True, False))
+    assert flops_per_token(tied, 4096) == flops_per_token(apart, 4096)
+
+
 def test_flops_of_a_window_are_those_of_the_positions_in_it() -> None:
     length, window = 8192, 4096
     attended = sum(min(position + 0.5, window) for position in range(length)) / length

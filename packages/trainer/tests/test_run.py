@@ -1,12 +1,14 @@
 """`pretrain` from a mixture to a checked model, through processes, signals and kills."""
 
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,14 @@ def test_a_run_leaves_what_it_promises(finished: Path) -> None:
     assert [row["step"] for row in rows if "val_loss" in row] == [6, 12]
     assert set(rows[-1]["val_loss_by_source"]) == {"trainer", "core"}
     assert rows[-1]["loss"] < rows[0]["loss"] - 0.5
+    assert [row["step"] for row in rows if row["time"]["validation"]] == [6, 12]
+    assert [row["step"] for row in rows if row["time"]["checkpoint"]] == [5, 9], "saved after the row before"
+    for before, row in pairwise([{"consumed_tokens": 0}, *rows]):
+        counted = row["tokens_by_source"]
+        assert sum(counted.values()) == row["consumed_tokens"] - before["consumed_tokens"]
+        nats = sum(row["loss_by_source"][name] * counted[name] for name in counted)
+        assert nats / sum(counted.values()) == pytest.approx(row["loss"])
+        assert 1 < row["loss"] / math.log(2) / row["bits_per_byte"] < 4, "bytes a token"
     assert sorted(path.name for path in (finished / "checkpoints").iterdir()) == ["step-00000008", "step-00000012"]
 
 

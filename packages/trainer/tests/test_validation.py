@@ -1,5 +1,6 @@
 """Validation sets by source: what is read, what counts, and how the sources are weighed."""
 
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,12 +10,14 @@ import torch
 
 from tokenmill_core.mixture_manifest import MixtureStage
 from tokenmill_shards.reading.reader import MixtureReader
+from tokenmill_tokenizer.decode import Decoder
 from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.evaluation.validation import ValidationConfig, rank_batches, stage_weights, validate
 from tokenmill_trainer.loss import IGNORED
 
 LENGTH, SOURCES = 32, ("core", "trainer")
 ALL = 10_000
+MANY = 300
 
 
 @pytest.fixture(params=["join", "separate"])
@@ -37,6 +40,7 @@ def run(engine: Engine, reader: MixtureReader, samples: int, micro_batch_size: i
         ValidationConfig(samples=samples),
         micro_batch_size=micro_batch_size,
         consumed_samples=consumed,
+        byte_lengths=engine.byte_lengths,
     )
 
 
@@ -77,6 +81,35 @@ def test_the_loss_of_a_source_is_the_mean_over_its_held_out_labels(
             assert losses[name] == pytest.approx(total / (len(tokens) - 1), abs=1e-5)
 
 
+def test_bits_per_byte_are_those_of_the_text_the_labels_decode_to(
+    reader: MixtureReader, mixture: Path, make_config: Callable[..., RunConfig]
+) -> None:
+    tokenizer = Decoder(str(mixture.parent / "tokenizer" / "tokenizer.json"))
+    data = {"mixture": str(mixture), "sequence_length": LENGTH}
+    with initialize(make_config(model={"vocab_size": 400}, data=data)) as engine:
+        result = run(engine, reader, MANY)
+    nats_and_bytes = {}
+    for number, name in enumerate(SOURCES):
+        labels = held_out_tokens(reader, number)[1 : MANY * LENGTH + 1]
+        text = labels[labels != reader.manifest.end_of_document_id]
+        assert 0 < len(text) < len(labels), "the mark between documents has no bytes"
+        loss, num_bytes = result["val_loss_by_source"][name], len(tokenizer.decode_bytes(text.tolist()))
+        bits = loss * len(labels) / math.log(2) / num_bytes
+        assert result["val_bits_per_byte_by_source"][name] == pytest.approx(bits)
+        nats_and_bytes[name] = (loss, num_bytes / len(labels))
+    weights = stage_weights(reader, 0)
+    nats, length = (sum(weights[name] * pair[part] for name, pair in nats_and_bytes.items()) for part in (0, 1))
+    assert result["val_bits_per_byte"] == pytest.approx(nats / math.log(2) / length)
+
+
+def test_without_the_bytes_of_tokens_there_are_no_bits_per_byte(engine: Engine, reader: MixtureReader) -> None:
+    engine.byte_lengths = None
+    result = run(engine, reader, 4)
+    assert result["val_bits_per_byte"] is None
+    assert result["val_bits_per_byte_by_source"] == dict.fromkeys(SOURCES)
+    assert result["val_loss"] > 0
+
+
 def test_validation_does_not_depend_on_the_micro_batch(engine: Engine) -> None:
     assert engine.validation_reader is not None
     results = [run(engine, engine.validation_reader, 7, micro) for micro in (1, 3, 8)]
@@ -110,4 +143,9 @@ def test_a_mixture_that_holds_nothing_out_has_no_validation(engine: Engine) -> N
     sources = tuple(source.model_copy(update={"held_out_tokens": ()}) for source in made.manifest.sources)
     manifest = made.manifest.model_copy(update={"sources": sources, "validation_share": 0.0})
     reader = MixtureReader(manifest, [stream.store for stream in made.training], LENGTH)
-    assert run(engine, reader, 4) == {"val_loss": None, "val_loss_by_source": {}}
+    assert run(engine, reader, 4) == {
+        "val_loss": None,
+        "val_loss_by_source": {},
+        "val_bits_per_byte": None,
+        "val_bits_per_byte_by_source": {},
+    }

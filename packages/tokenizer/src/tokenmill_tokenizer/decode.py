@@ -37,6 +37,21 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
     return table
 
 
+def byte_lengths(tokenizer: Tokenizer, vocab_size: int) -> NDArray[np.int64] | None:
+    """(V,) How many bytes of a text each id spells, for V at least `vocab_size`: none for special tokens.
+
+    Those of the ids of a text sum to its length in UTF-8, as it is after the tokenizer's normaliser. None where tokens
+    are not strings of bytes: what one spells then depends on its neighbours.
+    """
+    if not is_byte_level(tokenizer):
+        return None
+    lengths = [len(text) for text in token_bytes(tokenizer)]
+    for id, added in tokenizer.get_added_tokens_decoder().items():
+        if added.special:
+            lengths[id] = 0
+    return np.pad(np.array(lengths, np.int64), (0, max(0, vocab_size - len(lengths))))
+
+
 def is_byte_level(tokenizer: Tokenizer) -> bool:
     """Whether the characters of a token stand for bytes."""
     steps = (tokenizer.decoder, tokenizer.pre_tokenizer)

@@ -13,6 +13,7 @@ from torch import nn
 from tokenmill_core.errors import ConfigError
 from tokenmill_trainer.batches.data import Documents, GlobalBatches
 from tokenmill_trainer.batches.open_data import open_data, open_validation
+from tokenmill_trainer.batches.tokenizer import read_byte_lengths
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted, with_steps
 from tokenmill_trainer.engine import Engine, StepSource, SumLosses
 from tokenmill_trainer.layout.blocks import find_blocks, prepare_blocks
@@ -29,6 +30,7 @@ def initialize(
     config: RunConfig,
     source: StepSource | None = None,
     *,
+    source_names: Sequence[str] = (),
     model: nn.Module | None = None,
     blocks: Sequence[str] | None = None,
     loss: Criterion | None = None,
@@ -37,6 +39,8 @@ def initialize(
 
     Every process of a torchrun start calls this; without torchrun the one process is a world of its own. `source`
     replaces the mixture of `config.data`, and `config.model.vocab_size` must then be given.
+
+    `source_names` are those of the sources that its samples number, if they do.
 
     `model` replaces the decoder of `config.model`: a module that gives logits (B, L, V) for ids (B, L), in fp32. It is
     changed in place, and every rank gets the weights of rank 0. `blocks` names the modules that are sharded, compiled
@@ -51,12 +55,13 @@ def initialize(
         check_world_size(config, world.size)
         world.on_each(lambda: _check_parts(config, world, model, blocks, loss))
         torch.manual_seed(config.training.seed + world.rank)
-        reader, mixture = None, None
+        reader, mixture, byte_lengths = None, None, None
         if source is not None:
             config = with_steps(config)
         else:
             mixture, reader = open_data(config, world)
             config = fitted(config, mixture.manifest)
+            byte_lengths, source_names = world.on_main(partial(read_byte_lengths, mixture)), reader.source_names
             source = GlobalBatches(
                 reader,
                 config.batch_plan,
@@ -65,12 +70,13 @@ def initialize(
                 config.data.num_workers,
                 pin_memory=world.device.type == "cuda",
                 vocab_size=reader.manifest.vocab_size,
+                byte_lengths=byte_lengths,
             )
         built = _build_decoder(config, world) if model is None else _take_over(config, world, model, blocks)
         if loss is None:
             expect_view(built)
-        engine = Engine(config, world, built, source, _sum_losses(config, loss))
-        engine.reader, engine.mixture = reader, mixture
+        engine = Engine(config, world, built, source, _sum_losses(config, loss), () if loss else source_names)
+        engine.reader, engine.mixture, engine.byte_lengths = reader, mixture, byte_lengths
         if reader is not None and mixture is not None:
             engine.validation_reader = world.on_each(partial(open_validation, config, mixture, reader))
         engine._resources = resources.pop_all()

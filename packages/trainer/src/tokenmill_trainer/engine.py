@@ -11,14 +11,15 @@ micro-batch runs, so shares simply add up, over micro-batches and over ranks, an
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tokenmill_core.manifest import InputRef, SkippedSamples, SkipReason
@@ -26,8 +27,9 @@ from tokenmill_core.manifest_io import LoadedManifest
 from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_shards.packing.reader import PackedReader
 from tokenmill_shards.reading.reader import MixtureReader
-from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
+from tokenmill_trainer.batches.agreed_steps import agreed_steps
 from tokenmill_trainer.batches.data import RankSamples
+from tokenmill_trainer.batches.micro_batches import Batch, micro_batches
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.guard.anomaly import Action, Anomaly
 from tokenmill_trainer.guard.judge import Judge
@@ -41,7 +43,9 @@ from tokenmill_trainer.optim import build_optimizer, set_learning_rate
 from tokenmill_trainer.optim.ema import WeightAverage
 from tokenmill_trainer.optim.loss_scale import LossScale
 from tokenmill_trainer.rate import rate_of_next_step
-from tokenmill_trainer.report import Progress, StepReport
+from tokenmill_trainer.report import Progress, StepReport, Tally
+from tokenmill_trainer.watching.tally import StepTally
+from tokenmill_trainer.watching.timing import Phase, StepClock, timed
 from tokenmill_trainer.world import World
 
 
@@ -57,29 +61,17 @@ SumLosses = Callable[[nn.Module, Tensor, Tensor, Tensor | None], LossSums]
 """Model, inputs, labels and positions, each (B, L), to the losses summed over the counted labels."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """One micro-batch, on the device."""
-
-    inputs: Tensor
-    """(samples, L) int64 token ids."""
-    labels: Tensor
-    """(samples, L) int64, the next tokens; `IGNORED` (-100) is not counted."""
-    positions: Tensor | None
-    """(samples, L) int32, the place of each input in its document; none: documents are joined."""
-    first_sample: int
-    """Index of the first sample of the global batch it belongs to."""
-    global_tokens: int
-    """Counted tokens of the whole global batch, over all ranks."""
-    is_last: bool
-    """Whether it closes its step."""
-
-
 class Engine:
     """A model, its optimizer and its data on one rank of a world. Made by `initialize`; close it, or use `with`."""
 
     def __init__(
-        self, config: RunConfig, world: World, model: nn.Module, source: StepSource, sum_losses: SumLosses
+        self,
+        config: RunConfig,
+        world: World,
+        model: nn.Module,
+        source: StepSource,
+        sum_losses: SumLosses,
+        source_names: Sequence[str] = (),
     ) -> None:
         self.config = config
         self.world = world
@@ -89,6 +81,7 @@ class Engine:
         self.loss_scale = LossScale(config.loss_scale) if config.training.precision == "fp16" else None
         self.judge = Judge(config.guard)
         self.progress = Progress()
+        self.clock = StepClock.of(world.device)
         self.reader: MixtureReader | PackedReader | None = None
         self.validation_reader: MixtureReader | None = None
         self.mixture: LoadedManifest[SamplesManifest] | None = None
@@ -97,6 +90,9 @@ class Engine:
         """The model whose weights the run started from, by its absolute place; none: random ones."""
         self.on_phase: Callable[[str], None] = lambda phase: None
         """Told what this rank begins to do, for whoever watches over it."""
+        self.byte_lengths: NDArray[np.int64] | None = None
+        """(V,) Bytes that each token spells; none: not known."""
+        self._tally = StepTally(source_names, world)
         self._source = source
         self._sum_losses = sum_losses
         self._moves = 0
@@ -107,14 +103,17 @@ class Engine:
 
     def batches(self) -> Iterator[Batch]:
         """The micro-batches of all steps that are left; after `move_to` those that are left then."""
-        moves = None
+        return self.clock.each(Phase.DATA, self._all_batches())
+
+    def _all_batches(self) -> Iterator[Batch]:
+        moves, size = None, self.config.training.micro_batch_size
         while moves != self._moves:
             moves = self._moves
             steps = self._source.iterate(self.progress.consumed_samples, self.steps_left)
             agreed = agreed_steps(self.world, steps, self.steps_left, self.config.batch_plan, self.on_phase)
             with closing(agreed):
                 while moves == self._moves and (step := next(agreed, None)) is not None:
-                    yield from self._micro_batches(step)
+                    yield from micro_batches(step, size, self.world.device)
 
     def move_to(self, progress: Progress) -> None:
         """Go on from `progress`: whatever else belongs to it is in place."""
@@ -132,18 +131,7 @@ class Engine:
         consumed = self.progress.consumed_samples
         return self.config.batch_plan.after(consumed, self.steps_left) - consumed
 
-    def _micro_batches(self, step: AgreedStep) -> Iterator[Batch]:
-        samples, global_tokens = step
-        size = self.config.training.micro_batch_size
-        for begin in range(0, len(samples.inputs), size):
-            rows, is_last = slice(begin, begin + size), begin + size >= len(samples.inputs)
-            inputs, labels = self._on_device(samples.inputs[rows]), self._on_device(samples.labels[rows])
-            positions = None if samples.positions is None else self._on_device(samples.positions[rows])
-            yield Batch(inputs, labels, positions, samples.first_sample, global_tokens, is_last)
-
-    def _on_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.world.device, non_blocking=True)
-
+    @timed(Phase.FORWARD)
     def __call__(self, batch: Batch) -> Tensor:
         """The micro-batch's share of the step's loss, a scalar: sums over counted tokens / those of the global batch.
 
@@ -152,7 +140,8 @@ class Engine:
         self.on_phase("forward")
         self._current = batch
         sums = self._sum_losses(self.model, batch.inputs, batch.labels, batch.positions)
-        loss, penalty = (part / max(batch.global_tokens, 1) for part in sums)
+        self._tally.add(batch, sums.by_token)
+        loss, penalty = (part / max(batch.global_tokens, 1) for part in (sums.total, sums.z_loss))
         auxiliary = self._auxiliary_loss()
         if auxiliary is not None:
             auxiliary = auxiliary * (len(batch.inputs) / self.config.batch_plan.size_at(batch.first_sample))
@@ -170,6 +159,7 @@ class Engine:
         """Those whose loads the engine keeps even: of a `Decoder` with experts."""
         return self.model.routers if isinstance(self.model, Decoder) else []
 
+    @timed(Phase.BACKWARD)
     def backward(self, loss: Tensor) -> None:
         """Add the gradient of `loss` to what the step has gathered."""
         assert self._current is not None, "backward() follows engine(batch)"
@@ -179,6 +169,7 @@ class Engine:
         finish_backward(self.model)
         self._loss += loss.detach()
 
+    @timed(Phase.OPTIMIZER)
     def step(self) -> StepReport | None:
         """After the last micro-batch: judge it, clip, update the weights, and report; before it, nothing.
 
@@ -189,7 +180,7 @@ class Engine:
         if not batch.is_last:
             return None
         self.on_phase("step")
-        loss, penalty, norm = self._agreed_numbers()
+        loss, penalty, norm, tally = self._agreed_numbers(batch)
         overflow = self._is_overflow(loss, norm)
         anomaly = None if overflow else self._judge(batch, loss, norm)
         skipped = overflow or (anomaly is not None and anomaly.action is not Action.NOTE)
@@ -200,21 +191,21 @@ class Engine:
         reason: SkipReason = "overflow" if anomaly is None else anomaly.kind.value
         self.progress = self._advanced(batch, reason if skipped else None)
         return StepReport(
-            self.progress, batch.first_sample, loss, norm, lr, batch.global_tokens, penalty, skipped, anomaly
+            self.progress, batch.first_sample, loss, norm, lr, batch.global_tokens, penalty, skipped, anomaly, tally
         )
 
-    def _agreed_numbers(self) -> tuple[float, float, float]:
-        """(loss, penalty, gradient norm) of the step, the very same on all ranks. Collective.
+    def _agreed_numbers(self, batch: Batch) -> tuple[float, float, float, Tally]:
+        """(loss, penalty, gradient norm, tally) of the step, the very same on all ranks. Collective.
 
         Every rank computes the norm; that of rank 0 is taken, or infinity where another's is not finite.
         """
         norm = self._gradient_norm()
-        finite = math.isfinite(norm)
-        parts = [(self._loss - self._penalty).item(), self._penalty.item()]
-        loss, penalty, agreed, num_spoilt = self.world.sum(
-            [*parts, norm if self.world.is_main else 0.0, float(not finite)]
-        )
-        return loss, penalty, math.inf if num_spoilt and math.isfinite(agreed) else agreed
+        own = [(self._loss - self._penalty).item(), self._penalty.item(), norm if self.world.is_main else 0.0]
+        sums = self.world.sum([*own, float(not math.isfinite(norm)), *self._tally.values(batch)])
+        loss, penalty, agreed, num_spoilt, *tallied = sums
+        if num_spoilt and math.isfinite(agreed):
+            agreed = math.inf
+        return loss, penalty, agreed, self._tally.read(tallied)
 
     def _gradient_norm(self) -> float:
         """The norm of the gradient, without the loss scale of fp16."""
@@ -254,6 +245,7 @@ class Engine:
         forget_loads(self.routers)
         self._loss.zero_()
         self._penalty.zero_()
+        self._tally.forget()
         self._current = None
 
     def _advanced(self, batch: Batch, skipped: SkipReason | None) -> Progress:

@@ -17,12 +17,12 @@ from tokenmill_core.config import merge
 from tokenmill_core.errors import ConfigError, InputError, VerificationError
 from tokenmill_core.manifest import TOKENIZER_NAME, InputRef, ModelManifest
 from tokenmill_core.manifest_io import LoadedManifest, input_ref, is_manifest, load_manifest, verify_files
+from tokenmill_trainer.batches.tokenizer import read_tokenizer
 from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.hf.architectures import differences
 from tokenmill_trainer.hf.importing import load_hf
 from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.model.init import fill
-from tokenmill_trainer.run_folder import read_tokenizer
 
 
 def open_model(path: str) -> LoadedManifest[ModelManifest]:

@@ -26,13 +26,15 @@ from tokenmill_trainer.guard.plain_words import plain_words
 from tokenmill_trainer.guard.run_guard import RunGuard
 from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.initial_weights import start_from
-from tokenmill_trainer.model.flops import flops_per_token, peak_flops
+from tokenmill_trainer.model.flops import flops_per_token
 from tokenmill_trainer.report import StepReport
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.watching.console import RunConsole
 from tokenmill_trainer.watching.metrics import StepMeter
+from tokenmill_trainer.watching.peak_flops import peak_flops
 from tokenmill_trainer.watching.step_log import StepLog, read_steps
+from tokenmill_trainer.watching.timing import Phase
 
 SUMMARY_STEPS = 20
 
@@ -120,6 +122,8 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     if engine.config.validation.interval:
         for reason in _reasons_against_validation(engine):
             console.say(f"no validation: {reason}")
+    if engine.byte_lengths is None:
+        console.say("no bits per byte: how many bytes a token of this tokenizer spells depends on its neighbours")
     world.on_main(lambda: store.remove_unfinished(run.checkpoints))
     world.on_main(lambda: run.begin(engine.config, _mixture(engine)))
 
@@ -146,7 +150,7 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
         RunGuard(engine, run, console.say, settle=saver.finish) as guard,
         _logs(engine, run, data_log) as (metrics_log, samples_log),
     ):
-        meter.restart()
+        engine.clock.lap()
         for batch in engine.batches():
             loss = engine(batch)
             engine.backward(loss)
@@ -156,13 +160,13 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             if report.anomaly is not None and guard.respond(report.anomaly):
                 for log in (metrics_log, samples_log):
                     log.forget_after(engine.progress.step)
-                meter.restart()
                 continue
 
             step, is_end = report.progress.step, report.progress.step == config.training.steps
-            metrics = meter.metrics(report)
+            validated = {}
             if _due(step, config.validation.interval, is_end) and (is_end or not world.any(bool(signals.received))):
-                metrics |= _validate(engine)
+                validated = _validate(engine)
+            metrics = meter.metrics(report, engine.clock.lap()) | validated
             metrics_log.write(metrics)
             samples_log.write(_samples(report))
             console.step(metrics)
@@ -171,13 +175,13 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             saver.check()
             if stopping or _due(step, config.checkpoint.interval, is_end):
                 engine.on_phase("saving")
-                saver.save()
+                with engine.clock.during(Phase.CHECKPOINT):
+                    saver.save()
                 stopping = stopping or world.any(signals.received is not None)
             if stopping and not is_end:
                 saver.finish()
                 console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
                 return False
-            meter.restart()
     return True
 
 
@@ -190,14 +194,16 @@ def _validate(engine: Engine) -> dict[str, Any]:
     if engine.validation_reader is None:
         return {}
     engine.on_phase("validation")
-    result = validate(
-        engine.model,
-        engine.world,
-        engine.validation_reader,
-        config.validation,
-        micro_batch_size=config.training.micro_batch_size,
-        consumed_samples=engine.progress.consumed_samples,
-    )
+    with engine.clock.during(Phase.VALIDATION):
+        result = validate(
+            engine.model,
+            engine.world,
+            engine.validation_reader,
+            config.validation,
+            micro_batch_size=config.training.micro_batch_size,
+            consumed_samples=engine.progress.consumed_samples,
+            byte_lengths=engine.byte_lengths,
+        )
     for source, loss in result["val_loss_by_source"].items():
         if not math.isfinite(loss):
             raise NonFiniteError(
@@ -246,7 +252,8 @@ def _console(engine: Engine) -> RunConsole:
 def _meter(engine: Engine) -> StepMeter:
     config, world = engine.config, engine.world
     flops = flops_per_token(config.model, config.data.sequence_length)
-    return StepMeter(flops, peak_flops(world.device, config.logging.peak_flops), world.size)
+    peak = peak_flops(config.logging.peak_flops, world, config.training.precision)
+    return StepMeter(flops, peak, world.size)
 
 
 @contextmanager

@@ -43,12 +43,14 @@ class LossConfig(Frozen):
 
 
 class LossSums(NamedTuple):
-    """Sums over the counted tokens of a micro-batch, in nats: fp32 scalars."""
+    """Sums over the counted tokens of a micro-batch, in nats: fp32 scalars; and what the first is made of."""
 
     total: Tensor
     """What is minimised: cross-entropy and z-loss."""
     z_loss: Tensor
     """The z-loss alone, weighted; without gradient."""
+    by_token: Tensor
+    """(N,) cross-entropy of each token, 0 where the label is not counted; without gradient. From the same pass."""
 
 
 def token_loss_sum(model: nn.Module, inputs: Tensor, labels: Tensor, positions: Tensor | None = None) -> Tensor:
@@ -59,7 +61,7 @@ def token_loss_sum(model: nn.Module, inputs: Tensor, labels: Tensor, positions: 
 def training_loss_sums(
     model: nn.Module, inputs: Tensor, labels: Tensor, positions: Tensor | None, config: LossConfig
 ) -> LossSums:
-    """Cross-entropy and z-loss over the counted labels: (B, L) ids, labels and positions to scalars.
+    """Cross-entropy and z-loss over the counted labels: (B, L) ids, labels and positions to sums.
 
     A model other than `Decoder` has to give logits, (B, L, V), and gives them whole.
     """
@@ -69,18 +71,19 @@ def training_loss_sums(
 
     def reduce(features_BLD: Tensor) -> Tensor:
         features_ND = features_BLD.flatten(0, 1)
-        return torch.stack(chunked_loss_sums(features_ND, model.head_weight, labels.flatten(), model.logits, config))
+        sums = chunked_loss_sums(features_ND, model.head_weight, labels.flatten(), model.logits, config)
+        return torch.cat([part.reshape(-1) for part in sums])
 
-    total, z_loss = model(inputs, positions_BL=positions, head=reduce)
-    return LossSums(total, z_loss.detach())
+    total, z_loss, by_token_N = model(inputs, positions_BL=positions, head=reduce).split((1, 1, labels.numel()))
+    return LossSums(total.squeeze(0), z_loss.detach().squeeze(0), by_token_N.detach())
 
 
 def own_loss_sums(
     model: nn.Module, inputs: Tensor, labels: Tensor, positions: Tensor | None, criterion: Criterion
 ) -> LossSums:
-    """As `training_loss_sums`, with a loss of the user's own."""
+    """As `training_loss_sums`, with a loss of the user's own, which does not tell what each token lost."""
     total = criterion(output_of(model, inputs, positions), labels)
-    return LossSums(total, torch.zeros_like(total, requires_grad=False))
+    return LossSums(total, torch.zeros_like(total, requires_grad=False), total.new_zeros(labels.numel()))
 
 
 def output_of(model: nn.Module, inputs: Tensor, positions: Tensor | None) -> Any:
@@ -114,12 +117,15 @@ def checked_logits(output: Any, labels: Tensor) -> Tensor:
 def loss_sums(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> LossSums:
     """The sums from whole logits: the plain form."""
     logits_NV = logits_NV.to(at_least_fp32(logits_NV.dtype))
-    cross_entropy = F.cross_entropy(logits_NV, labels_N, ignore_index=IGNORED, reduction="sum")
+    # The two steps of `F.cross_entropy`: what lies between them says what each token lost.
+    log_probabilities_NV = F.log_softmax(logits_NV, dim=-1)
+    cross_entropy = F.nll_loss(log_probabilities_NV, labels_N, ignore_index=IGNORED, reduction="sum")
+    by_token_N = F.nll_loss(log_probabilities_NV.detach(), labels_N, ignore_index=IGNORED, reduction="none")
     if not z_loss:
-        return LossSums(cross_entropy, torch.zeros_like(cross_entropy))
+        return LossSums(cross_entropy, torch.zeros_like(cross_entropy), by_token_N)
     log_z_N = torch.logsumexp(logits_NV, dim=-1).masked_fill(labels_N == IGNORED, 0.0)
     penalty = z_loss * log_z_N.square().sum()
-    return LossSums(cross_entropy + penalty, penalty.detach())
+    return LossSums(cross_entropy + penalty, penalty.detach(), by_token_N)
 
 
 def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
@@ -135,17 +141,18 @@ def chunked_loss_sums(
         return LossSums(*_ChunkedLoss.apply(features_ND, weight, labels_N, head, config))  # type: ignore[no-untyped-call]
     size = config.chunk_tokens
     chunks = zip(torch.split(features_ND, size), torch.split(labels_N, size), strict=True)
-    sums = [torch.stack(loss_sums(head(features), labels, config.z_loss)) for features, labels in chunks]
-    return LossSums(*torch.stack(sums).sum(0))
+    totals, z_losses, by_token = zip(*(loss_sums(head(x), labels, config.z_loss) for x, labels in chunks), strict=True)
+    return LossSums(torch.stack(totals).sum(), torch.stack(z_losses).sum(), torch.cat(by_token))
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """(total, z_loss) of all rows; the gradients of features and weight are ready when the forward is."""
+    """The sums of all rows; the gradients of features and weight are ready when the forward is."""
 
     @staticmethod
     def forward(
         ctx: Any, features_ND: Tensor, weight: Tensor, labels_N: Tensor, head: Head, config: LossConfig
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        by_token_N = features_ND.new_empty(len(features_ND), dtype=at_least_fp32(features_ND.dtype))
         sums = features_ND.new_zeros(2, dtype=at_least_fp32(features_ND.dtype))
         gradient_ND = torch.empty_like(features_ND)
         weight_gradient = torch.zeros_like(weight, dtype=at_least_fp32(weight.dtype))
@@ -156,16 +163,19 @@ class _ChunkedLoss(torch.autograd.Function):
                 chunk = loss_sums(head(features), labels_N[rows], config.z_loss)
             gradient_ND[rows], of_weight = torch.autograd.grad(chunk.total, (features, weight))
             weight_gradient += of_weight
-            sums += torch.stack(chunk).detach()
+            sums += torch.stack((chunk.total, chunk.z_loss)).detach()
+            by_token_N[rows] = chunk.by_token
         ctx.gradients = gradient_ND, weight_gradient
         ctx.weight_dtype = weight.dtype
         total, z_loss = sums.unbind()
-        ctx.mark_non_differentiable(z_loss)
-        return total.clone(), z_loss.clone()
+        ctx.mark_non_differentiable(z_loss, by_token_N)
+        return total.clone(), z_loss.clone(), by_token_N
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_total: Tensor, of_z_loss: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(
+        ctx: Any, of_total: Tensor, of_z_loss: Tensor, of_tokens: Tensor
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         gradient_ND, weight_gradient = ctx.gradients
         ctx.gradients = None  # scaled in place, so given once
         return gradient_ND.mul_(of_total), weight_gradient.mul_(of_total).to(ctx.weight_dtype), None, None, None

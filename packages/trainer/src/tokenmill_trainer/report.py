@@ -1,6 +1,7 @@
 """What a run knows of its own course."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tokenmill_core.manifest import SkippedSamples
 from tokenmill_trainer.guard.anomaly import Anomaly
@@ -21,6 +22,22 @@ class Progress:
     def jumped_samples(self) -> int:
         """Consumed samples that were part of no step."""
         return sum(part.stop - part.first for part in self.skipped if part.step is None)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a step was made of, over all ranks."""
+
+    loss_by_source: Mapping[str, float] = field(default_factory=dict)
+    """Mean over the counted tokens of each source that had some, nats."""
+    tokens_by_source: Mapping[str, int] = field(default_factory=dict)
+    """Counted tokens of each source that had some."""
+    num_bytes: int | None = None
+    """Bytes of text that the counted tokens spell; none: not known."""
+    memory_bytes: int = 0
+    """The most that the rank with the most has needed so far: of tensors on a GPU, of the process on a CPU."""
+    memory_reserved_bytes: int | None = None
+    """The most that a rank has taken from its GPU so far; none on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +62,4 @@ class StepReport:
     """Whether the weights were left as they were."""
     anomaly: Anomaly | None = None
     """What the guard found; none where all was well, or where the gradient only did not fit into fp16."""
+    tally: Tally = Tally()

@@ -8,16 +8,14 @@ events.jsonl   hang-rank-N.txt                 where the guard had something to 
 loss.png  manifest.json                        when it is finished
 """
 
-import hashlib
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from tokenmill_core import storage
 from tokenmill_core.config import dump_toml, load_config
-from tokenmill_core.errors import InputError, TokenmillError, VerificationError
+from tokenmill_core.errors import InputError, TokenmillError
 from tokenmill_core.manifest import (
     MANIFEST_NAME,
     TOKENIZER_CONFIG_NAME,
@@ -38,9 +36,10 @@ from tokenmill_core.manifest_io import (
     publish,
     ref_from,
 )
-from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
+from tokenmill_core.mixture_manifest import MixtureManifest
 from tokenmill_shards.open_samples import SamplesManifest, load_samples_manifest
 from tokenmill_trainer import __version__
+from tokenmill_trainer.batches.tokenizer import read_tokenizer, read_tokenizer_settings
 from tokenmill_trainer.checkpoints.store import list_checkpoints
 from tokenmill_trainer.config import RunConfig, recorded
 from tokenmill_trainer.report import Progress
@@ -150,33 +149,6 @@ class RunFolder:
             skipped=progress.skipped,
         )
         publish(manifest, str(self.path))
-
-
-def read_tokenizer(data: LoadedManifest[SamplesManifest]) -> bytes:
-    """The `tokenizer.json` that the data's tokens were made with.
-
-    Errors: `ManifestError` where the tokens are not found, `VerificationError` where the file is another one.
-    """
-    url = _beside_tokens(data).file_url(TOKENIZER_NAME)
-    content = storage.read_bytes(url)
-    if hashlib.sha256(content).hexdigest() != data.manifest.tokenizer_sha256:
-        raise VerificationError(f"{url}: not the tokenizer that {data.url} was made with; restore it")
-    return content
-
-
-def read_tokenizer_settings(data: LoadedManifest[SamplesManifest]) -> bytes | None:
-    """The `tokenizer_config.json` beside that tokenizer, or none."""
-    tokens = _beside_tokens(data)
-    if all(entry.path != TOKENIZER_CONFIG_NAME for entry in tokens.manifest.files):
-        return None
-    return storage.read_bytes(tokens.file_url(TOKENIZER_CONFIG_NAME))
-
-
-def _beside_tokens(data: LoadedManifest[SamplesManifest]) -> LoadedManifest[Any]:
-    """The dataset that has the tokenizer among its files: packed sequences themselves, or a source of a mixture."""
-    if isinstance(data.manifest, PackedManifest):
-        return data
-    return load_input(data, data.manifest.sources[0].input)
 
 
 def locate_mixture(run: RunFolder) -> str:

@@ -58,7 +58,7 @@ class World:
         """The sums over all ranks, in float64."""
         tensor = torch.tensor(list(values), dtype=torch.float64)
         dist.all_reduce(tensor, group=self.group)
-        return [float(value) for value in tensor]
+        return tensor.tolist()
 
     def any(self, flag: bool) -> bool:
         """Whether `flag` is set on any rank."""

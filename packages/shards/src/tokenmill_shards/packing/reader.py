@@ -89,6 +89,11 @@ class PackedReader:
         """Sequences in the dataset."""
         return self.manifest.num_samples
 
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The sources that were packed, in the order in which samples number them."""
+        return self.manifest.sources
+
     def samples(self, indices: NDArray[np.int64]) -> Samples:
         """The samples `indices` (B,), in any order.
 
@@ -100,13 +105,17 @@ class PackedReader:
         tokens = np.empty((indices.size, self._width), np.int64)
         counted = np.ones(tokens.shape, np.uint8)
         begins = np.zeros(tokens.shape, np.bool_)
+        is_whole = self.manifest.method == "concat"  # each sequence is of one source
+        sources = np.empty(indices.size if is_whole else (indices.size, self.sequence_length), np.int32)
         for number, places in self._by_shard(indices):
-            self._read(self._shard(number), indices[places] - self._offsets[number], places, tokens, counted, begins)
+            shard, rows = self._shard(number), indices[places] - self._offsets[number]
+            self._read(shard, rows, places, tokens, counted, begins)
+            sources[places] = self._sources(shard, rows)
         if self._documents:
-            return apart(tokens, counted, begins)
-        if self.manifest.method == "concat" and not self.manifest.loss_mask:
-            return Samples(tokens)
-        return Samples(tokens, counted[:, 1:].astype(np.bool_))
+            return apart(tokens, counted, begins)._replace(sources=sources)
+        if is_whole and not self.manifest.loss_mask:
+            return Samples(tokens, sources=sources)
+        return Samples(tokens, counted[:, 1:].astype(np.bool_), sources=sources)
 
     def use(self, num_samples: int) -> tuple[SourceUse, ...]:
         """What the first `num_samples` draw from each source: the labels it gives, whether a loss mask counts them.
@@ -194,6 +203,16 @@ class PackedReader:
         counted[places[row], start] &= shard.pieces.first_token[piece] == 0
         for place, at in zip(places[row[is_padding]].tolist(), start[is_padding].tolist(), strict=True):
             counted[place, at:] = 0
+
+    def _sources(self, shard: _Shard, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of the sequences `rows` of a shard, or of each of their labels: see `Samples.sources`."""
+        first = shard.first_pieces[rows]
+        if self.manifest.method == "concat":
+            return shard.pieces.source[first]
+        row, number = ramps(shard.first_pieces[rows + 1] - first)
+        piece = first[row] + number
+        of_tokens = np.repeat(np.maximum(shard.pieces.source[piece], 0), shard.pieces.num_tokens[piece])
+        return of_tokens.reshape(-1, self._width)[:, 1:]
 
     def _by_shard(self, indices: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """(shard, places in `indices`) of each shard that is asked for."""

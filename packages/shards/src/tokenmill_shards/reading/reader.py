@@ -104,6 +104,11 @@ class MixtureReader:
         """None: a mixture goes on, epoch after epoch."""
         return None
 
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The mixture's sources, in the order in which samples number them."""
+        return tuple(source.name for source in self.manifest.sources)
+
     def samples(self, indices: NDArray[np.int64]) -> Samples:
         """The samples `indices` (B,), in any order."""
         if self._problem is not None:
@@ -114,7 +119,7 @@ class MixtureReader:
         for row, (source, start) in zip(tokens, rows, strict=True):
             self.training[source].read_into(row, start)
         if self._is_plain:
-            return Samples(tokens)
+            return Samples(tokens, sources=sources.copy())  # not a view of the places that are kept
         return self._finish(tokens, [(self.training[source], source, start) for source, start in rows], indices)
 
     def use(self, num_samples: int) -> tuple[SourceUse, ...]:
@@ -156,9 +161,10 @@ class MixtureReader:
             if self._fim and indices is not None:
                 self._fim.rearrange(tokens[number, :size], counted[number, :size], places, source, int(indices[number]))
             begins[number, places] = True
+        sources = np.array([source for _, source, _ in rows], np.int32)
         if self._documents:
-            return apart(tokens, counted, begins)
-        return Samples(tokens, counted[:, 1:].astype(np.bool_))
+            return apart(tokens, counted, begins)._replace(sources=sources)
+        return Samples(tokens, counted[:, 1:].astype(np.bool_), sources=sources)
 
     def _locate(self, indices: NDArray[np.int64]) -> Located:
         """`Mixture.locate`, from places computed together where the indices follow one another."""
@@ -176,7 +182,7 @@ class MixtureReader:
         return self.mixture.locate(np.arange(first, first + LOCATED_TOGETHER, dtype=np.int64))
 
     def _number(self, name: str) -> int:
-        names = [stream.name for stream in self.training]
+        names = self.source_names
         if name not in names:
             raise InputError(f"the mixture has no source {name!r}; it has {', '.join(names)}")
         return names.index(name)

@@ -21,6 +21,9 @@ class Samples(NamedTuple):
     positions: NDArray[np.int32] | None = None
     """(B, L): place of each input in its document, as far as the row holds it; none where documents are not kept
     apart."""
+    sources: NDArray[np.int32] | None = None
+    """(B,) number of the source that a sample is of, or (B, L) of the one that each label is of; it counts the reader's
+    `source_names`. What no source has given, padding, never counts. None: not known."""
 
 
 def apart(tokens: NDArray[np.int64], counted: NDArray[np.uint8], begins: NDArray[np.bool_]) -> Samples:
@@ -50,6 +53,11 @@ class SampleReader(Protocol):
     @property
     def num_samples(self) -> int | None:
         """How many there are; none: endless, epoch after epoch."""
+        ...
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """The sources, in the order in which samples number them."""
         ...
 
     def samples(self, indices: NDArray[np.int64]) -> Samples:

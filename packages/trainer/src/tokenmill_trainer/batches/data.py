@@ -9,9 +9,9 @@ neither ranks, micro-batches nor prefetching threads change it.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -64,6 +64,15 @@ class SampleSource(Protocol):
         ...
 
 
+class Counts(NamedTuple):
+    """What samples hold, counted where they are read."""
+
+    tokens_by_source: NDArray[np.int64] = np.zeros(0, np.int64)
+    """Counted tokens of each source, as many as occur; empty: not known."""
+    num_bytes: int | None = None
+    """Bytes of text that the counted tokens spell; none: not known."""
+
+
 @dataclass(frozen=True)
 class RankSamples:
     """This rank's samples of one global batch."""
@@ -76,6 +85,24 @@ class RankSamples:
     """(samples of this rank, L) int64, the token after each input, or `loss.IGNORED`."""
     positions: Tensor | None = None
     """(samples of this rank, L) int32, the place of each input in its document; none: documents are joined."""
+    sources: Tensor | None = None
+    """(samples of this rank,) or (samples of this rank, L) int32, see `Samples.sources`; none: not known."""
+    counts: Counts = field(default_factory=Counts)
+
+
+def counts_of(samples: Samples, byte_lengths: NDArray[np.int64] | None) -> Counts:
+    """What the counted labels of `samples` are; `byte_lengths` (V,) says how many bytes each token spells."""
+    labels, counted, sources = samples.tokens[:, 1:], samples.counted, samples.sources
+    if sources is None:
+        tokens = np.zeros(0, np.int64)
+    elif sources.ndim == 1:
+        in_rows = np.full(len(labels), labels.shape[1]) if counted is None else counted.sum(1)
+        tokens = np.bincount(sources, in_rows).astype(np.int64)
+    else:
+        tokens = np.bincount(sources.ravel() if counted is None else sources[counted])
+    if byte_lengths is None:
+        return Counts(tokens)
+    return Counts(tokens, int(byte_lengths[labels if counted is None else labels[counted]].sum()))
 
 
 def tensors_of(samples: Samples) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -101,6 +128,8 @@ class GlobalBatches:
     """Whether batches lie in page-locked memory, from where a GPU fetches them while it computes."""
     vocab_size: int | None = None
     """Ids that there are; none: not checked."""
+    byte_lengths: NDArray[np.int64] | None = None
+    """(vocab_size,) bytes that each token spells; none: not known."""
 
     @property
     def plan(self) -> BatchPlan:
@@ -115,10 +144,12 @@ class GlobalBatches:
         samples = self.reader.samples(np.arange(begin, begin + share, dtype=np.int64))
         self._refuse_unknown(samples.tokens, begin)
         inputs, labels, positions = tensors_of(samples)
+        sources = None if samples.sources is None else torch.from_numpy(samples.sources)
         if self.pin_memory:
             inputs, labels = _pinned(inputs), _pinned(labels)
-            positions = None if positions is None else _pinned(positions)
-        return RankSamples(first_sample, inputs, labels, positions)
+            positions, sources = (None if part is None else _pinned(part) for part in (positions, sources))
+        counts = counts_of(samples, self.byte_lengths)
+        return RankSamples(first_sample, inputs, labels, positions, sources, counts)
 
     def _refuse_unknown(self, tokens: NDArray[np.int64], first_sample: int) -> None:
         """An id beyond the vocabulary is damage, which an embedding would fail on without a name."""

@@ -8,9 +8,11 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import pad
@@ -20,6 +22,7 @@ from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.batches.data import tensors_of
 from tokenmill_trainer.layout.sharding import release_parameters
 from tokenmill_trainer.loss import IGNORED, token_loss_sum
+from tokenmill_trainer.watching.metrics import bits_per_byte
 from tokenmill_trainer.world import World
 
 
@@ -40,22 +43,32 @@ def validate(
     *,
     micro_batch_size: int,
     consumed_samples: int,
+    byte_lengths: NDArray[np.int64] | None = None,
 ) -> dict[str, Any]:
-    """`val_loss` and `val_loss_by_source`, the token mean of each source, in nats. Collective.
+    """`val_loss` and `val_loss_by_source`, the token mean of each source, in nats; the same in bits a byte. Collective.
 
-    `val_loss` weights the sources as the mixture does from sample `consumed_samples` on. A source without a held-out
-    label is left out; where none of the others has a weight, `val_loss` is none.
+    The whole weights the sources' tokens as the mixture does from sample `consumed_samples` on. A source without a
+    held-out label is left out; where none of the others has a weight, `val_loss` is none. `byte_lengths` (V,) says how
+    many bytes each token spells; none: not known, and neither are bits a byte.
     """
-    losses: dict[str, float] = {}
-    for source in reader.manifest.sources:
-        loss = _token_mean(model, world, reader, source.name, config.samples, micro_batch_size)
-        if loss is not None:
-            losses[source.name] = loss
+    found: dict[str, _HeldOut] = {}
+    for name in reader.source_names:
+        of_source = _held_out(model, world, reader, name, config.samples, micro_batch_size, byte_lengths)
+        if of_source.tokens:
+            found[name] = of_source
     release_parameters(model)
     weights = stage_weights(reader, consumed_samples)
-    total = sum(weights[name] for name in losses)
-    mean = sum(weights[name] * loss for name, loss in losses.items()) / total if total else None
-    return {"val_loss": mean, "val_loss_by_source": losses}
+    total = sum(weights[name] for name in found)
+    losses = {name: of.nats / of.tokens for name, of in found.items()}
+    lengths = {name: of.num_bytes / of.tokens for name, of in found.items()}
+    # Of a token of the mixture.
+    loss, length = (sum(weights[name] * of[name] for name in found) / max(total, 1) for of in (losses, lengths))
+    return {
+        "val_loss": loss if total else None,
+        "val_loss_by_source": losses,
+        "val_bits_per_byte": bits_per_byte(loss, length),
+        "val_bits_per_byte_by_source": {name: bits_per_byte(of.nats, of.num_bytes) for name, of in found.items()},
+    }
 
 
 def stage_weights(reader: MixtureReader, consumed_samples: int) -> dict[str, int]:
@@ -65,21 +78,37 @@ def stage_weights(reader: MixtureReader, consumed_samples: int) -> dict[str, int
     return dict(zip(names, reader.manifest.stages[stage].weights, strict=True))
 
 
+class _HeldOut(NamedTuple):
+    """Sums over the held-out labels of a source, of all ranks."""
+
+    nats: float
+    tokens: float
+    num_bytes: float
+    """0 where not known."""
+
+
 @torch.no_grad()
-def _token_mean(
-    model: nn.Module, world: World, reader: MixtureReader, name: str, max_samples: int, micro_batch_size: int
-) -> float | None:
-    total, counted = torch.zeros((), dtype=torch.float64), 0
+def _held_out(
+    model: nn.Module,
+    world: World,
+    reader: MixtureReader,
+    name: str,
+    max_samples: int,
+    micro_batch_size: int,
+    byte_lengths: NDArray[np.int64] | None,
+) -> _HeldOut:
+    total, tokens, num_bytes = torch.zeros((), dtype=torch.float64, device=world.device), 0, 0
     # Read before any rank computes: an error that one of them meets is raised on all.
     batches = world.on_each(
         lambda: list(rank_batches(reader, name, max_samples, micro_batch_size, world.rank, world.size))
     )
     for inputs, labels, positions in batches:
-        counted += int((labels != IGNORED).sum())
+        counted = labels[labels != IGNORED]
+        tokens += len(counted)
+        num_bytes += 0 if byte_lengths is None else int(byte_lengths[counted.numpy()].sum())
         where = None if positions is None else positions.to(world.device)
-        total += token_loss_sum(model, inputs.to(world.device), labels.to(world.device), where).double().cpu()
-    total_everywhere, counted_everywhere = world.sum([total.item(), counted])
-    return total_everywhere / counted_everywhere if counted_everywhere else None
+        total += token_loss_sum(model, inputs.to(world.device), labels.to(world.device), where)
+    return _HeldOut(*world.sum([total.item(), tokens, num_bytes]))
 
 
 def rank_batches(

@@ -1,16 +1,11 @@
-"""Model FLOPs and what share of the hardware's peak they are.
+"""Model FLOPs: what a token costs, whatever the hardware does for it.
 
 Counted are the multiply-adds a training step cannot do without: no recomputation, and causal attention once.
 """
 
-import torch
-
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.decoder import build_on_meta, num_parameters
 from tokenmill_trainer.model.feed_forward import GATED
-
-PEAK_BF16_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}
-"""Dense bf16 FLOP/s by what the device's name contains (vendor's figures, SXM forms)."""
 
 
 def num_active_parameters(config: ModelConfig) -> int:
@@ -43,11 +38,3 @@ def _mean_attended(length: int, window: int | None) -> float:
     """Positions that a token attends to, the mean over a row: half of them, or the window once it is full."""
     full = min(window or length, length)
     return full - full * full / (2 * length)
-
-
-def peak_flops(device: torch.device, given: float | None) -> float | None:
-    """FLOP/s of one device: `given`, or the vendor's figure for a known GPU, or none."""
-    if given is not None or device.type != "cuda":
-        return given
-    name = torch.cuda.get_device_name(device)
-    return next((flops for part, flops in PEAK_BF16_FLOPS.items() if part in name), None)

@@ -2,11 +2,16 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+BAR_WIDTH = 20
+DATA_SHARE_SHOWN = 0.01
+"""Share of a step's time above which the wait for data is shown."""
 
 
 class RunConsole:
@@ -34,7 +39,7 @@ class RunConsole:
         """Show the metrics of a step, as often as was asked for."""
         step = metrics["step"]
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=step, figures=_figures(metrics))
+            self._bar.update(self._task, completed=step, figures=_short_figures(metrics))
         remaining = self._remaining(step)
         if step % self._interval == 0 or step == self._total or "val_loss" in metrics:
             self.say(f"step {step:>{len(str(self._total))}}/{self._total}  {_figures(metrics)}{remaining}")
@@ -50,7 +55,12 @@ class RunConsole:
 
     def __enter__(self) -> Self:
         if self._console.is_terminal and not self._quiet:
-            columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"), TimeRemainingColumn())
+            columns = (
+                BarColumn(BAR_WIDTH),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*columns, console=self._console, transient=True)
             self._bar.start()
             self._task = self._bar.add_task("", total=self._total, figures="")
@@ -64,16 +74,36 @@ class RunConsole:
             self._bar = None
 
 
+def _short_figures(metrics: dict[str, Any]) -> str:
+    """What fits beside a bar into 80 columns."""
+    return f"{_loss(metrics)}  {metrics['tokens_per_second']:,.0f} tokens/s"
+
+
 def _figures(metrics: dict[str, Any]) -> str:
-    loss, norm = metrics["loss"], metrics["grad_norm"]
+    norm = metrics["grad_norm"]
     parts = [
-        ("step left out" if metrics.get("skipped") else "no token counts") if loss is None else f"loss {loss:.4f}",
+        _loss(metrics),
         "norm not finite" if norm is None else f"norm {norm:.3f}",
         f"lr {metrics['lr']:.2e}",
         f"{metrics['tokens_per_second']:,.0f} tokens/s",
+        f"{metrics['samples_per_second']:,.3g} samples/s",
     ]
     if metrics.get("mfu") is not None:
         parts.append(f"mfu {metrics['mfu']:.1%}")
+    if _data_share(metrics["time"]) > DATA_SHARE_SHOWN:
+        parts.append(f"data wait {_data_share(metrics['time']):.0%}")
     if metrics.get("val_loss") is not None:
         parts.append(f"val_loss {metrics['val_loss']:.4f}")
+    if metrics.get("val_bits_per_byte") is not None:
+        parts.append(f"({metrics['val_bits_per_byte']:.3f} bits/byte)")
     return "  ".join(parts)
+
+
+def _loss(metrics: dict[str, Any]) -> str:
+    if metrics["loss"] is None:
+        return "step left out" if metrics.get("skipped") else "no token counts"
+    return f"loss {metrics['loss']:.4f}"
+
+
+def _data_share(time: Mapping[str, float]) -> float:
+    return time["data"] / (sum(time.values()) or 1)
