@@ -1,12 +1,12 @@
 """Which charts a page has, and the points in them: whatever numbers the rows of the runs hold.
 
-    runs ─▶ fields ─▶ a chart a field, a curve a run
-                      a field of names (loss by source): a chart a name, or with one run a curve a name
-                      a field that adds up (seconds of a step, tokens of a step): layers, a chart a run
+runs ─▶ fields ─▶ a chart a field, a curve a run
+                  a field of names (loss by source): a chart a name, or with one run a curve a name
+                  a field that adds up (seconds of a step, tokens of a step): layers, a chart a run
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,8 @@ from tokenmill_trainer.report_page.run_record import RunRecord
 MAX_NAMES = 10
 """Most curves or layers that a field of names gets; there are as many colours."""
 OTHERS = "all others"
+BY_SOURCE = "_by_source"
+"""How fields end whose names are those of sources."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Chart:
     kind: Literal["lines", "layers", "shares"] = "lines"
     by_name: bool = False
     """Whether colours stand for names, such as sources, rather than for runs."""
-    left_out: int = field(default=0)
+    left_out: int = 0
     """Names that are not drawn."""
 
 
@@ -63,7 +65,7 @@ def make_charts(runs: Sequence[RunRecord]) -> list[Chart]:
     known = {measure.field for measure in MEASURES}
     for key in found:
         if not key[1] and key[0] not in known:
-            charts += _lines(runs, key, Measure(key[0], key[0], ""), key[0])
+            charts += _lines(runs, key, Measure(key[0], key[0], "", settles=False), key[0])
     for unknown in dict.fromkeys(field for field, name in found if name and field not in known):
         charts += _of_names(runs, Measure(unknown, unknown, "", shape=NAMED))
     return charts
@@ -83,16 +85,16 @@ def _lines(runs: Sequence[RunRecord], key: Key, measure: Measure, title: str) ->
 
 
 def _of_names(runs: Sequence[RunRecord], measure: Measure) -> Iterator[Chart]:
-    names = _largest_names(runs, measure.field)
+    """Charts of a field that holds an object; a source has the same colour in all of them."""
+    order = _order(runs, measure.field)
+    names = [name for name in order if any(_find(run, (measure.field, name)) for run in runs)]
     drawn, left_out = names[:MAX_NAMES], max(0, len(names) - MAX_NAMES)
     if measure.shape == LAYERS:
         for number, run in enumerate(runs):
             yield from _layers(number, run, measure, names, several=len(runs) > 1)
     elif len(runs) == 1:
         found = [(name, points) for name in drawn if (points := _find(runs[0], (measure.field, name)))]
-        curves = [
-            _curve(0, name, number, points, (measure.field, name)) for number, (name, points) in enumerate(found)
-        ]
+        curves = [_curve(0, name, order.index(name), points, (measure.field, name)) for name, points in found]
         yield Chart(measure.title, measure, curves, by_name=True, left_out=left_out)
     else:
         for name in drawn:
@@ -134,16 +136,20 @@ def _changes(curves: Sequence[Curve]) -> bool:
     return any(((curve.highs > low) & np.isfinite(curve.highs)).any() for curve in curves)
 
 
-def _largest_names(runs: Sequence[RunRecord], field: str) -> list[str]:
-    """The names in `field`, of sources those first of which most tokens were drawn."""
-    names = dict.fromkeys(name for run in runs for curves in _both(run) for name in curves.names(field))
-    tokens = dict.fromkeys(names, 0.0)
-    for run in runs:
-        drawn = run.course.training
-        for name in names:
-            if ("tokens_by_source", name) in drawn:
-                tokens[name] += float(drawn["tokens_by_source", name].sums.sum())
-    return sorted(names, key=lambda name: -tokens[name])
+def _order(runs: Sequence[RunRecord], field: str) -> list[str]:
+    """The names in `field`; of sources all that there are, those first of which most tokens were drawn."""
+    courses = [curves for run in runs for curves in _both(run)]
+    by_source = field.endswith(BY_SOURCE)
+    fields = dict.fromkeys(key for curves in courses for key, name in curves.keys if name and key.endswith(BY_SOURCE))
+    names = dict.fromkeys(
+        name for curves in courses for each in (fields if by_source else [field]) for name in curves.names(each)
+    )
+    drawn = {name: sum(_total(curves, ("tokens_by_source", name)) for curves in courses) for name in names}
+    return sorted(names, key=lambda name: -drawn[name])
+
+
+def _total(curves: Curves, key: Key) -> float:
+    return float(curves[key].sums.sum()) if key in curves else 0.0
 
 
 def chart_data(chart: Chart, number: int) -> dict[str, Any]:
@@ -156,6 +162,7 @@ def chart_data(chart: Chart, number: int) -> dict[str, Any]:
         "unit": measure.unit,
         "log": measure.log and chart.kind == "lines",
         "smooth": measure.smooth,
+        "settles": measure.settles,
         "byName": chart.by_name,
         "curves": [_curve_data(curve) for curve in chart.curves],
     }

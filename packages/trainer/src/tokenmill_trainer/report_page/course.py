@@ -1,6 +1,6 @@
 """How a run went: its metrics read once, from the first line to the last, however many there are.
 
-    metrics.jsonl ─▶ each row ─▶ curves of training, curves of validation, the run's last and best figures
+metrics.jsonl ─▶ each row ─▶ curves of training, curves of validation, the run's last and best figures
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from tokenmill_trainer.report_page.curves import Curves
 from tokenmill_trainer.watching.step_log import each_step
 
 LAST_STEPS = 20
-"""Over so many steps the loss at the end is a mean, as in what `pretrain run` says when it is done."""
+"""Over so many steps the loss at the end is a mean, here and in what `pretrain run` says when it is done."""
 PLACE_FIELDS = frozenset({"step", "consumed_samples", "consumed_tokens"})
 VALIDATION = "val_"
 """What the names of fields of validation begin with; they stand in few rows, and get points of their own."""
@@ -70,6 +70,11 @@ class Course:
     def _keep_loss(self, counted: int, loss: float | None) -> None:
         if loss is not None:
             self._last.append((counted, loss))
+
+    @property
+    def num_last(self) -> int:
+        """Steps that `loss` is a mean of."""
+        return len(self._last)
 
     @property
     def loss(self) -> float | None:

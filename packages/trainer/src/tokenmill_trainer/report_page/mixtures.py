@@ -35,8 +35,7 @@ def mixture_tables(runs: Sequence[RunRecord]) -> list[MixtureTable]:
 def _table(runs: Sequence[RunRecord]) -> MixtureTable:
     assert runs[0].mixture is not None
     manifest = runs[0].mixture.manifest
-    mixed = isinstance(manifest, MixtureManifest)
-    facts, heads, cells = _of_mixture(manifest) if mixed else _of_packed(manifest)
+    facts, heads, cells = _of_mixture(manifest) if isinstance(manifest, MixtureManifest) else _of_packed(manifest)
     drawn = {source: [cell for run in runs for cell in _drawn(run, source)] for source in cells}
     return MixtureTable(
         name=manifest.name,
@@ -52,7 +51,7 @@ def _table(runs: Sequence[RunRecord]) -> MixtureTable:
 def _of_mixture(manifest: MixtureManifest) -> tuple[list[tuple[str, str]], list[str], dict[str, list[str]]]:
     facts = [("seed", str(manifest.seed)), ("sources", count(len(manifest.sources)))]
     if manifest.validation_share:
-        facts.append(("held out", f"{manifest.validation_share:.3%} of each source's documents"))
+        facts.append(("held out", f"{100 * manifest.validation_share:g} % of each source's documents"))
     facts += [("goes on with", f"{one.digest[:12]} up to token {one.until_token:,}") for one in manifest.continues]
     heads = ["documents", "held out", "training tokens"]
     heads += [f"share, {stage.name} from token {stage.first_token:,}" for stage in manifest.stages]

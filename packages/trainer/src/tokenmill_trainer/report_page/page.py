@@ -36,20 +36,24 @@ def make_page(runs: Sequence[RunRecord]) -> str:
     style, script = _asset("style.css"), "\n".join(map(_asset, SCRIPTS))
     charts = make_charts(runs)
     settings = side_by_side([run.settings for run in runs])
-    return _environment().get_template("page.html").render(
-        title=f"{'Run' if len(runs) == 1 else 'Runs'} {', '.join(run.label for run in runs)}",
-        policy=_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        runs=runs,
-        figures=[figures(run) for run in runs],
-        sections=_sections(charts),
-        data={"runs": [_run_data(run) for run in runs], "charts": [chart_data(c, n) for n, c in enumerate(charts)]},
-        settings=settings,
-        differing=differing(settings) if len(runs) > 1 else [],
-        mixtures=mixture_tables(runs),
-        extent=_extent,
-        say=spelling,
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=f"{'Run' if len(runs) == 1 else 'Runs'} {', '.join(run.label for run in runs)}",
+            policy=_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            runs=runs,
+            figures=[figures(run) for run in runs],
+            sections=_sections(charts),
+            data={"runs": [_run_data(run) for run in runs], "charts": [chart_data(c, n) for n, c in enumerate(charts)]},
+            settings=settings,
+            differing=differing(settings) if len(runs) > 1 else [],
+            mixtures=mixture_tables(runs),
+            extent=_extent,
+            say=spelling,
+        )
     )
 
 

@@ -34,7 +34,7 @@ def short(value: float | None) -> str:
     if value is None:
         return NONE
     size, letter = next(((size, letter) for size, letter in SIZES if abs(value) >= size), (1, ""))
-    return f"{value / size:.3g}{letter}"
+    return f"{value / size:.4g}{letter}"
 
 
 def setting(value: Any) -> str:

@@ -4,8 +4,9 @@
 //   cursor ─▶ nearest points ─▶ line, dots, tip    when the pointer or an arrow key moves (`showCursor`)
 
 const SVG = "http://www.w3.org/2000/svg";
-const MARGIN = { left: 54, right: 10, top: 10, bottom: 22 };
+const MARGIN = { left: 58, right: 10, top: 10, bottom: 22 };
 const MIN_DRAG = 6;
+const SETTLING = 0.02; // share of the x axis whose values need not fit into the frame
 const REACH = 12; // pixels from which a point is still meant
 
 function element(name, attributes, parent, text) {
@@ -31,6 +32,7 @@ function colourClass(colour) {
 class Chart {
   constructor(figure, spec, runs, view) {
     Object.assign(this, { spec, runs, view });
+    this.figure = figure;
     this.plot = figure.querySelector(".plot");
     this.svg = element("svg", { role: "img", "aria-label": spec.title }, this.plot);
     this.tip = html("div", "tip", this.plot);
@@ -56,6 +58,7 @@ class Chart {
   }
 
   draw() {
+    this.figure.hidden = this.spec.curves.every((curve) => this.view.hidden.has(curve.run));
     const [width, height] = [this.plot.clientWidth, this.plot.clientHeight];
     if (!width) return;
     this.size = { width, height, right: width - MARGIN.right, bottom: height - MARGIN.bottom };
@@ -68,7 +71,7 @@ class Chart {
     this.y = new Scale(...this.yDomain(domain), this.size.bottom, MARGIN.top, this.log);
     this.drawAxes();
     const clip = `clip-${this.spec.chart}`;
-    const inner = { x: MARGIN.left, y: 0, width: this.size.right - MARGIN.left, height: this.size.bottom };
+    const inner = { x: MARGIN.left, y: 0, width: this.size.right - MARGIN.left + 5, height: this.size.bottom };
     element("rect", inner, element("clipPath", { id: clip }, this.svg));
     this.area = element("g", { "clip-path": `url(#${clip})` }, this.svg);
     for (const part of this.drawn) this.isLines ? this.drawLine(part) : this.drawLayer(part);
@@ -77,8 +80,9 @@ class Chart {
     this.showCursor();
   }
 
-  yDomain([low, high]) {
+  yDomain([first, high]) {
     if (this.spec.kind === "shares") return [0, 1];
+    const low = this.spec.settles && !this.view.domain ? first + SETTLING * (high - first) : first;
     const ends = [];
     for (const { points } of this.drawn)
       for (const point of points) {
@@ -96,19 +100,21 @@ class Chart {
 
   drawAxes() {
     const { right, bottom, width, height } = this.size;
-    for (const value of this.y.ticks(height > 260 ? 6 : 4)) {
+    const heights = this.y.ticks(height > 260 ? 6 : 4);
+    const texts = labels(heights, this.spec.kind === "shares" ? "percent" : this.spec.unit);
+    heights.forEach((value, number) => {
       const y = this.y.place(value);
       element("line", { class: "grid", x1: MARGIN.left, x2: right, y1: y, y2: y }, this.svg);
-      const at = { x: MARGIN.left - 8, y: y + 4, "text-anchor": "end" };
-      element("text", at, this.svg, tick(value, this.spec.kind === "shares" ? "percent" : this.spec.unit));
-    }
+      element("text", { x: MARGIN.left - 8, y: y + 4, "text-anchor": "end" }, this.svg, texts[number]);
+    });
     element("line", { class: "axis", x1: MARGIN.left, x2: right, y1: bottom, y2: bottom }, this.svg);
-    const ticks = this.x.ticks(Math.max(2, Math.floor(width / 90)));
-    for (const value of ticks) {
+    const places = this.x.ticks(Math.max(2, Math.floor(width / 90)));
+    const names = labels(places, "number");
+    places.forEach((value, number) => {
       const x = this.x.place(value);
       const anchor = x > right - 16 ? "end" : "middle";
-      element("text", { x, y: height - 6, "text-anchor": anchor }, this.svg, short(value));
-    }
+      element("text", { x, y: height - 6, "text-anchor": anchor }, this.svg, names[number]);
+    });
   }
 
   path(points, height) {
@@ -220,7 +226,7 @@ class Chart {
     const first = places.first?.[point.index] ?? last;
     const steps = first === last ? `step ${whole(last)}` : `steps ${whole(first)}–${whole(last)}`;
     const tokens = places.tokens[point.index];
-    return tokens ? `${steps}, ${short(Number(tokens.toPrecision(4)))} tokens` : steps;
+    return tokens ? `${steps}, ${short(tokens, 4)} tokens` : steps;
   }
 
   // What a screen reader says of the cursor.

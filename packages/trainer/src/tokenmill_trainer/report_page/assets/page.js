@@ -2,6 +2,18 @@
 
 const data = JSON.parse(document.getElementById("report-data").textContent);
 
+// Events of all runs, with their places on either axis.
+const marks = data.runs.flatMap((run, number) => {
+  const { steps, tokens } = run.training;
+  const points = steps.map((x) => ({ x }));
+  return run.marks.map(([step, kind]) => ({
+    run: number,
+    steps: step,
+    tokens: tokens[Math.min(firstFrom(points, step), steps.length - 1)] ?? 0,
+    text: `${run.label}, step ${whole(step)}: ${kind}`,
+  }));
+});
+
 const view = {
   axis: "steps",
   log: false,
@@ -21,12 +33,7 @@ const view = {
 
   // Events of the runs that are shown.
   marks() {
-    return data.runs.flatMap((run, number) => (this.hidden.has(number) ? [] : run.marks.map(([step, kind]) => {
-      const steps = run.training.steps.map((x) => ({ x }));
-      const index = Math.min(firstFrom(steps, step), steps.length - 1);
-      const x = this.axis === "steps" ? step : run.training.tokens[index] ?? 0;
-      return { run: number, x, text: `${run.label}, step ${whole(step)}: ${kind}` };
-    })));
+    return marks.filter(({ run }) => !this.hidden.has(run)).map(({ run, text, [this.axis]: x }) => ({ run, x, text }));
   },
 
   moveCursor(chart, x) {
