@@ -25,7 +25,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HOSTILE = "</script><script>pwned()</script><img src onerror>"
 SAMPLE = "</script><script>pwned()</script> <img src=x onerror=pwned()> <!-- \u2028 <b>bold</b>"
-NAMES = ("calm", "bold")
+NAMES = ("calm", "<img src onerror=pwned()>")
 STEPS = 24
 
 
@@ -83,8 +83,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for name, lr in zip(NAMES, (1e-3, 1e-2), strict=True):
         train(settings(folder / "mixture.json", lr), folder / name)
     event = {"step": 9, "kind": HOSTILE, "documents": {HOSTILE: [SAMPLE]}}
-    (folder / "bold/events.jsonl").write_text(json.dumps(event) + "\n")
-    (folder / "bold/samples.jsonl").write_text(json.dumps({"step": 12, "prompt": HOSTILE, "text": SAMPLE}) + "\n")
+    (folder / NAMES[1] / "events.jsonl").write_text(json.dumps(event) + "\n")
+    (folder / NAMES[1] / "samples.jsonl").write_text(json.dumps({"step": 12, "prompt": HOSTILE, "text": SAMPLE}) + "\n")
     return [folder / name for name in NAMES]
 
 
@@ -174,12 +174,18 @@ def test_every_chart_is_drawn_and_nothing_else_is_loaded(page: Page, tmp_path: P
         assert figure.locator("path.line, path.layer").count() >= 1
     assert [path.count("L") for path in page.drawn("Training loss")] == [STEPS - 1] * 2
     assert [path.count("L") for path in page.drawn("Validation loss")] == [3, 3]
+    axis = page.figure("Training loss").locator("line.axis")
+    ends = [float(axis.get_attribute(name)) for name in ("x1", "x2")]
+    for path in page.drawn("Training loss"):
+        assert [float(place.split()[0]) for place in (path.split("L")[0][1:], path.split("L")[-1])] == ends
     page.tab.screenshot(path=tmp_path / "page.png", full_page=True)
     assert (tmp_path / "page.png").stat().st_size > 50_000
     assert page.noises == [f"request: {page.url}"]
 
 
 def test_the_mouse_shows_what_all_runs_had_at_a_step(page: Page, rows: list[list[dict[str, Any]]]) -> None:
+    page.tab.locator("#smoothing").fill("10")
+    page.settle()
     for step in (7, 18):
         tip = page.point_at("Training loss", step)
         tokens = rows[0][step - 1]["consumed_tokens"]
@@ -188,7 +194,7 @@ def test_the_mouse_shows_what_all_runs_had_at_a_step(page: Page, rows: list[list
             name: pytest.approx(run[step - 1]["loss"], rel=1e-5) for name, run in zip(NAMES, rows, strict=True)
         }
     tip = page.point_at("Validation loss", 12)
-    assert values_in(tip)["bold"] == pytest.approx(rows[1][11]["val_loss"], rel=1e-5)
+    assert values_in(tip)[NAMES[1]] == pytest.approx(rows[1][11]["val_loss"], rel=1e-5)
     page.tab.mouse.move(0, 0)
     assert not page.figure("Validation loss").locator(".tip").is_visible()
 
@@ -243,7 +249,7 @@ def test_the_keyboard_reads_the_points(page: Page, rows: list[list[dict[str, Any
         page.tab.keyboard.press("ArrowRight")
     spoken = page.tab.locator("#spoken").inner_text()
     assert spoken.startswith("Training loss, step 3, ")
-    assert float(spoken.rpartition("bold ")[2]) == pytest.approx(rows[1][2]["loss"], rel=1e-5)
+    assert float(spoken.rpartition(f"{NAMES[1]} ")[2]) == pytest.approx(rows[1][2]["loss"], rel=1e-5)
     page.tab.keyboard.press("+")
     page.settle()
     assert page.tab.locator("#reset").is_visible()
@@ -255,7 +261,7 @@ def test_the_keyboard_reads_the_points(page: Page, rows: list[list[dict[str, Any
 def test_text_from_data_is_shown_as_text(page: Page) -> None:
     assert page.tab.evaluate("[document.scripts.length, document.images.length, typeof pwned]") == [2, 0, "undefined"]
     assert page.tab.locator("th", has_text=HOSTILE).count() >= 1
-    assert page.figure("Training loss").locator("path.mark title").text_content() == f"bold, step 9: {HOSTILE}"
+    assert page.figure("Training loss").locator("path.mark title").text_content() == f"{NAMES[1]}, step 9: {HOSTILE}"
     assert page.tab.locator("blockquote").text_content() == HOSTILE + SAMPLE
     titles = page.tab.locator("figure h3").all_text_contents()
     assert f"Validation loss: {HOSTILE}" in titles
@@ -277,5 +283,5 @@ def test_it_fits_a_phone_and_the_dark(open_page: Callable[..., Page], tmp_path: 
     assert phone.tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(16, 20, 26)"
     assert all(path.startswith("M") for path in phone.drawn("Training loss"))
     phone.figure("Training loss").locator(".plot").tap(position={"x": 200, "y": 80})
-    assert "calm" in phone.figure("Training loss").locator(".tip").inner_text()
+    assert NAMES[1] in phone.figure("Training loss").locator(".tip").inner_text()
     phone.tab.screenshot(path=tmp_path / "phone.png")
