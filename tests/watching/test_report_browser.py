@@ -43,10 +43,10 @@ class Page:
 
     def drawn(self, title: str, kind: str = "line") -> list[str]:
         """The paths of a chart's curves."""
-        return [path.get_attribute("d") for path in self.figure(title).locator(f"path.{kind}").all()]
+        return [str(path.get_attribute("d")) for path in self.figure(title).locator(f"path.{kind}").all()]
 
     def ticks(self, title: str) -> list[str]:
-        return self.figure(title).locator("svg text").all_text_contents()
+        return list(self.figure(title).locator("svg text").all_text_contents())
 
     def point_at(self, title: str, step: int) -> str:
         """What the chart says when the mouse is over `step`, steps being on the x axis."""

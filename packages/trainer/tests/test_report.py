@@ -51,7 +51,8 @@ class Parsed(HTMLParser):
     @property
     def data(self) -> dict[str, Any]:
         """What the page's script is given."""
-        return json.loads(next(text for text in self.texts if text.startswith('{"runs"')))
+        data: dict[str, Any] = json.loads(next(text for text in self.texts if text.startswith('{"runs"')))
+        return data
 
 
 @pytest.fixture(scope="module")
@@ -173,10 +174,12 @@ def test_a_run_that_has_not_ended(run_of: Callable[..., Path]) -> None:
 def test_what_cannot_be_read_is_said_and_the_rest_is_shown(own_run: Path) -> None:
     (own_run / "checkpoints/step-00000012/manifest.json").write_text("{")
     (own_run / "mixture.json").write_text("{")
+    (own_run / "events.jsonl").write_text("[]\n")
     text = Parsed(make_page(read_runs([own_run]))).text
     assert "step-00000008" in text
     assert re.search(r"step-00000012 \S+/manifest.json: not JSON", text)
     assert re.search(r"mixture.json: not JSON", text)
+    assert re.search(r"events.jsonl: a line is no object with a step", text)
     assert "No manifest of a mixture can be read here" in text
 
 
@@ -258,7 +261,7 @@ def test_more_sources_than_colours(run_of: Callable[..., Path]) -> None:
     charts = make_charts(read_runs([run]))
     shares = chart_of(charts, "Share of the sources")
     assert [curve.label for curve in shares.curves] == [*(f"s{number}" for number in range(9)), "all others (5)"]
-    assert sum(curve.values for curve in shares.curves).tolist() == [sum(sources.values())] * 2
+    assert np.sum([curve.values for curve in shares.curves], axis=0).tolist() == [sum(sources.values())] * 2
     losses = next(chart for chart in charts if chart.measure.field == "loss_by_source")
     assert (len(losses.curves), losses.left_out) == (10, 4)
 

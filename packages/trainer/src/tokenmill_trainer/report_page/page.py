@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from tokenmill_trainer.report_page import spelling
 from tokenmill_trainer.report_page.charts import Chart, Curve, chart_data, make_charts
@@ -26,7 +25,7 @@ from tokenmill_trainer.report_page.mixtures import mixture_tables
 from tokenmill_trainer.report_page.run_record import RunRecord
 from tokenmill_trainer.report_page.settings import differing, side_by_side
 
-SCRIPTS = ("format.js", "scale.js", "points.js", "chart.js", "page.js")
+SCRIPTS = ("format.js", "scale.js", "points.js", "elements.js", "chart.js", "gestures.js", "page.js")
 MAX_MARKS = 200
 """Events of a run that are marked in its charts, the newest."""
 
@@ -36,24 +35,21 @@ def make_page(runs: Sequence[RunRecord]) -> str:
     style, script = _asset("style.css"), "\n".join(map(_asset, SCRIPTS))
     charts = make_charts(runs)
     settings = side_by_side([run.settings for run in runs])
-    return (
-        _environment()
-        .get_template("page.html")
-        .render(
-            title=f"{'Run' if len(runs) == 1 else 'Runs'} {', '.join(run.label for run in runs)}",
-            policy=_policy(style, script),
-            style=Markup(style),
-            script=Markup(script),
-            runs=runs,
-            figures=[figures(run) for run in runs],
-            sections=_sections(charts),
-            data={"runs": [_run_data(run) for run in runs], "charts": [chart_data(c, n) for n, c in enumerate(charts)]},
-            settings=settings,
-            differing=differing(settings) if len(runs) > 1 else [],
-            mixtures=mixture_tables(runs),
-            extent=_extent,
-            say=spelling,
-        )
+    template = _environment().get_template("page.html")
+    return template.render(
+        title=f"{'Run' if len(runs) == 1 else 'Runs'} {', '.join(run.label for run in runs)}",
+        policy=_policy(style, script),
+        style=style,
+        script=script,
+        runs=runs,
+        figures=[figures(run) for run in runs],
+        sections=_sections(charts),
+        data={"runs": [_run_data(run) for run in runs], "charts": [chart_data(c, n) for n, c in enumerate(charts)]},
+        settings=settings,
+        differing=differing(settings) if len(runs) > 1 else [],
+        mixtures=mixture_tables(runs),
+        extent=_extent,
+        say=spelling,
     )
 
 

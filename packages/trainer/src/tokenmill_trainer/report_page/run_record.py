@@ -120,10 +120,10 @@ def read_run(path: Path, label: str) -> RunRecord:
         manifest=attempt(lambda: load_manifest(str(path), RunManifest).manifest) if finished else None,
         mixture=mixture,
         lineage=trace_lineage(mixture) if mixture else None,
-        problems=tuple(problems),
         checkpoints=tuple(_checkpoint(each) for each in list_checkpoints(folder.checkpoints)),
-        events=_newest(path / EVENTS_NAME, MAX_EVENTS),
-        samples=_newest(path / SAMPLES_NAME, MAX_SAMPLES),
+        events=attempt(lambda: _newest(path / EVENTS_NAME, MAX_EVENTS)) or Rows([], 0),
+        samples=attempt(lambda: _newest(path / SAMPLES_NAME, MAX_SAMPLES)) or Rows([], 0),
+        problems=tuple(problems),
     )
 
 

@@ -1,33 +1,12 @@
-// One chart: draws its curves into an SVG, shows the values under the cursor, and says which part was chosen.
+// One chart: draws its curves into an SVG and shows the values under the cursor.
 //
 //   curves ─▶ points ─▶ scales ─▶ paths            when the view changes (`draw`)
 //   cursor ─▶ nearest points ─▶ line, dots, tip    when the pointer or an arrow key moves (`showCursor`)
+//   gestures.js ─▶ which cursor, which part
 
-const SVG = "http://www.w3.org/2000/svg";
 const MARGIN = { left: 58, right: 10, top: 10, bottom: 22 };
-const MIN_DRAG = 6;
 const SETTLING = 0.02; // share of the x axis whose values need not fit into the frame
 const REACH = 12; // pixels from which a point is still meant
-
-function element(name, attributes, parent, text) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== undefined) made.textContent = text;
-  parent?.append(made);
-  return made;
-}
-
-function html(name, className, parent, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text !== undefined) made.textContent = text;
-  parent?.append(made);
-  return made;
-}
-
-function colourClass(colour) {
-  return `c${colour === null ? "x" : colour % 10}`;
-}
 
 class Chart {
   constructor(figure, spec, runs, view) {
@@ -37,7 +16,7 @@ class Chart {
     this.svg = element("svg", { role: "img", "aria-label": spec.title }, this.plot);
     this.tip = html("div", "tip", this.plot);
     this.tip.hidden = true;
-    this.listen();
+    new Gestures(this);
   }
 
   get isLines() {
@@ -239,7 +218,7 @@ class Chart {
 
   // x of the point that is nearest to a place on the screen.
   snapped(place) {
-    const x = this.x.value(Math.max(MARGIN.left, Math.min(place, this.size.right)));
+    const x = this.x.value(this.inside(place));
     let best = null;
     for (const { all } of this.drawn) {
       const point = nearest(all, x);
@@ -248,77 +227,13 @@ class Chart {
     return best;
   }
 
-  listen() {
-    const place = (event) => event.clientX - this.plot.getBoundingClientRect().left;
-    this.plot.addEventListener("pointerdown", (event) => {
-      if (event.pointerType === "touch" || event.button !== 0) return this.point(place(event));
-      this.plot.setPointerCapture(event.pointerId);
-      this.dragged = place(event);
-    });
-    this.plot.addEventListener("pointermove", (event) => {
-      if (this.dragged === undefined) this.point(place(event)); else this.choose(place(event));
-    });
-    this.plot.addEventListener("pointerup", (event) => this.finishDrag(place(event)));
-    this.plot.addEventListener("pointercancel", () => { this.dragged = undefined; this.leave(); });
-    this.plot.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") this.leave(); });
-    this.plot.addEventListener("dblclick", () => this.view.zoom(null));
-    this.plot.addEventListener("keydown", (event) => this.key(event));
-    this.plot.addEventListener("blur", () => this.leave());
+  // The place on the x axis that is nearest to one on the screen.
+  inside(place) {
+    return Math.max(MARGIN.left, Math.min(place, this.size.right));
   }
 
-  point(place) {
-    if (this.drawn) this.view.moveCursor(this, this.snapped(place));
-  }
-
-  leave() {
-    if (this.dragged === undefined) this.view.moveCursor(null, null);
-  }
-
-  // The part between where the pointer went down and where it is now.
-  between(place) {
-    return [this.dragged, place].map((at) => Math.max(MARGIN.left, Math.min(at, this.size.right))).sort((a, b) => a - b);
-  }
-
-  choose(place) {
-    this.view.moveCursor(null, null);
-    const [start, end] = this.between(place);
+  showChosen(start, end) {
     const shape = { class: "chosen", x: start, y: 0, width: end - start, height: this.size.bottom };
     this.overlay.replaceChildren(element("rect", shape));
-  }
-
-  finishDrag(place) {
-    if (this.dragged === undefined) return;
-    const [start, end] = this.between(place);
-    this.dragged = undefined;
-    if (end - start >= MIN_DRAG) this.view.zoom([this.x.value(start), this.x.value(end)]);
-    else this.point(place);
-  }
-
-  key(event) {
-    const moves = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity };
-    if (event.key in moves) this.moveBy(moves[event.key] * (event.shiftKey ? 10 : 1));
-    else if (event.key === "+" || event.key === "=") this.zoomBy(0.5);
-    else if (event.key === "-") this.zoomBy(2);
-    else if (event.key === "Escape") this.view.zoom(null);
-    else return;
-    event.preventDefault();
-  }
-
-  moveBy(count) {
-    const points = this.drawn?.[0]?.points ?? [];
-    if (!points.length) return;
-    const { cursor } = this.view;
-    const now = cursor === null ? (count > 0 ? -1 : points.length) : points.indexOf(nearest(points, cursor));
-    const next = points[Math.max(0, Math.min(points.length - 1, now + count))];
-    this.view.moveCursor(this, next.x);
-    this.view.speak(this.spoken());
-  }
-
-  zoomBy(factor) {
-    const middle = this.view.cursor ?? (this.x.low + this.x.high) / 2;
-    const [low, high] = this.view.extent();
-    const domain = [middle - (middle - this.x.low) * factor, middle + (this.x.high - middle) * factor];
-    const [start, end] = [Math.max(low, domain[0]), Math.min(high, domain[1])];
-    this.view.zoom(start <= low && end >= high ? null : [start, end]);
   }
 }
