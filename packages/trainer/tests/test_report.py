@@ -267,10 +267,10 @@ def test_more_sources_than_colours(run_of: Callable[..., Path]) -> None:
 
 
 def test_a_source_has_one_colour_everywhere(run_of: Callable[..., Path]) -> None:
-    more = {"tokens_by_source": {"a": 1, "b": 9, "c": 5}, "val_loss_by_source": {"a": 2.0, "c": 3.0}}
+    more = {"tokens_by_source": {"a": 1, "c": 5}, "val_loss_by_source": {"a": 2.0, "b": 3.0}}
     charts = make_charts(read_runs([run_of([metrics(1, **more), metrics(2, **more)])]))
     colours = [{c.label: c.colour for c in chart.curves} for chart in charts if "by_source" in chart.measure.field]
-    assert colours == [{"a": 2, "c": 1}, {"b": 0, "c": 1, "a": 2}]
+    assert colours == [{"a": 1, "b": 2}, {"c": 0, "a": 1}]
 
 
 def test_unknown_fields_are_drawn_where_they_change(run_of: Callable[..., Path]) -> None:

@@ -76,7 +76,7 @@ def _both(run: RunRecord) -> tuple[Curves, Curves]:
 
 
 def _lines(runs: Sequence[RunRecord], key: Key, measure: Measure, title: str) -> Iterator[Chart]:
-    """A chart with a curve a run; none where a field that is not known, or only at times of interest, never changes."""
+    """A chart with a curve a run; none where the field never changes and is not always of interest."""
     curves = [
         _curve(number, run.label, number, points, key) for number, run in enumerate(runs) if (points := _find(run, key))
     ]
@@ -91,7 +91,7 @@ def _of_names(runs: Sequence[RunRecord], measure: Measure) -> Iterator[Chart]:
     drawn, left_out = names[:MAX_NAMES], max(0, len(names) - MAX_NAMES)
     if measure.shape == LAYERS:
         for number, run in enumerate(runs):
-            yield from _layers(number, run, measure, names, several=len(runs) > 1)
+            yield from _layers(number, run, measure, order, several=len(runs) > 1)
     elif len(runs) == 1:
         found = [(name, points) for name in drawn if (points := _find(runs[0], (measure.field, name)))]
         curves = [_curve(0, name, order.index(name), points, (measure.field, name)) for name, points in found]
@@ -101,16 +101,16 @@ def _of_names(runs: Sequence[RunRecord], measure: Measure) -> Iterator[Chart]:
             yield from _lines(runs, (measure.field, name), measure, f"{measure.title}: {name}")
 
 
-def _layers(number: int, run: RunRecord, measure: Measure, names: list[str], *, several: bool) -> Iterator[Chart]:
+def _layers(number: int, run: RunRecord, measure: Measure, order: list[str], *, several: bool) -> Iterator[Chart]:
     """What adds up to the whole of a step; a name that a row does not have adds nothing to it."""
     curves = run.course.training
-    present = [name for name in names if (measure.field, name) in curves]
+    present = [name for name in order if (measure.field, name) in curves]
     if not present:
         return
     rows = np.array(curves.num_rows, dtype=np.float64)
     drawn = present if len(present) <= MAX_NAMES else present[: MAX_NAMES - 1]
     values = {name: curves[measure.field, name].sums / rows for name in drawn}
-    layers = [_layer(number, name, colour, value) for colour, (name, value) in enumerate(values.items())]
+    layers = [_layer(number, name, order.index(name), value) for name, value in values.items()]
     if rest := present[len(drawn) :]:
         others = sum((curves[measure.field, name].sums / rows for name in rest), np.zeros(len(rows)))
         layers.append(_layer(number, f"{OTHERS} ({len(rest)})", None, others))
