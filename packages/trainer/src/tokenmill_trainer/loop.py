@@ -28,15 +28,14 @@ from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.initial_weights import start_from
 from tokenmill_trainer.model.flops import flops_per_token
 from tokenmill_trainer.report import StepReport
+from tokenmill_trainer.report_page.course import read_course
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.watching.console import RunConsole
 from tokenmill_trainer.watching.metrics import StepMeter
 from tokenmill_trainer.watching.peak_flops import peak_flops
-from tokenmill_trainer.watching.step_log import StepLog, read_steps
+from tokenmill_trainer.watching.step_log import StepLog
 from tokenmill_trainer.watching.timing import Phase
-
-SUMMARY_STEPS = 20
 
 
 def train(
@@ -75,13 +74,10 @@ def train(
 def summary(engine: Engine, run: RunFolder) -> str:
     """Where the loss has come to, beside that of the best model that knows only how frequent each token is."""
     assert engine.reader is not None
-    rows = read_steps(run.metrics_file)
-    before = [0, *(row["consumed_tokens"] for row in rows)]
-    counted = [(row["consumed_tokens"] - first, row["loss"]) for first, row in zip(before, rows, strict=False)]
-    last = [(tokens, loss) for tokens, loss in counted[-SUMMARY_STEPS:] if loss is not None]
-    mean = sum(tokens * loss for tokens, loss in last) / max(1, sum(tokens for tokens, _ in last)) if last else math.nan
+    course = read_course(run.metrics_file)
+    mean = math.nan if course.loss is None else course.loss
     return (
-        f"loss {mean:.4f} nats a token (mean of the last {len(last)} steps); "
+        f"loss {mean:.4f} nats a token (mean of the last {course.num_last} steps); "
         f"the unigram entropy of the data is {unigram_entropy(engine.reader):.4f}"
     )
 

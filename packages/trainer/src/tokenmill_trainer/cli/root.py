@@ -8,6 +8,7 @@ import click
 from tokenmill_core.cli.root import EXIT_CODES, run_command
 from tokenmill_trainer import __version__
 from tokenmill_trainer.cli.inspect import checkpoints, trace
+from tokenmill_trainer.cli.report import report
 from tokenmill_trainer.cli.run import run
 from tokenmill_trainer.cli.use import export, import_, sample
 
@@ -24,10 +25,11 @@ def pretrain() -> None:
       pretrain run --out runs/first --resume
       pretrain sample runs/first --prompt "Once upon a time"
       pretrain export runs/first --out models/first
+      pretrain report runs/first
     """
 
 
-for command in (run, sample, export, import_, checkpoints, trace):
+for command in (run, sample, export, import_, checkpoints, trace, report):
     pretrain.add_command(command)
 
 

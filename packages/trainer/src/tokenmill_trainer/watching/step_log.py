@@ -1,27 +1,40 @@
 """A JSON-lines file with one object a step that stays one curve through kills and resumes."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
+
+import orjson
 
 from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 
 
+def each_step(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects of the file one by one, none where it is not there; a last line cut off by a kill is left out.
+
+    Errors: `InputError` where the file is no log of a run.
+    """
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                row = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                return
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                raise InputError(
+                    f"{path}: a line is no object with a step, so this is no log of a run; name another file"
+                )
+            yield row
+
+
 def read_steps(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
-    """The objects of the file up to step `last_step`; a last line cut off by a kill is left out."""
-    rows = []
-    for line in path.read_text("utf-8").splitlines() if path.exists() else []:
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-            raise InputError(f"{path}: a line is no object with a step, so this is no log of a run; name another file")
-        if last_step is None or row["step"] <= last_step:
-            rows.append(row)
-    return rows
+    """The objects of the file up to step `last_step`."""
+    return [row for row in each_step(path) if last_step is None or row["step"] <= last_step]
 
 
 class StepLog:
