@@ -34,6 +34,7 @@ from tokenmill_trainer import __version__
 from tokenmill_trainer.checkpoints.store import checkpoint_name, discard, prune
 from tokenmill_trainer.config import recorded
 from tokenmill_trainer.engine import Engine, NonFiniteError
+from tokenmill_trainer.layout.sharding import release_parameters
 from tokenmill_trainer.report import Progress
 
 STAGE = StageRef(name="pretrain run", version=1)
@@ -102,6 +103,7 @@ def restore(engine: Engine, loaded: LoadedManifest[CheckpointManifest]) -> None:
 
 def tensors(engine: Engine) -> dict[str, dict[str, Any]]:
     """Weights, moments and average by name, as they lie on this rank. Settings of the optimizer are not state."""
+    release_parameters(engine.model)
     optimizer = get_optimizer_state_dict(engine.model, engine.optimizer, options=FLATTENED)
     sections: dict[str, dict[str, Any]] = {
         "model": get_model_state_dict(engine.model),

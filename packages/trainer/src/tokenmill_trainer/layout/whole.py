@@ -31,11 +31,9 @@ class Whole:
         setattr(model, _ATTRIBUTE, self)
         if dtype == torch.float32:
             for weight in self._places:
-                weight.register_post_accumulate_grad_hook(self._sum_over_replicas)
+                weight.register_post_accumulate_grad_hook(self._sum_over_replicas)  # type: ignore[no-untyped-call]
         else:
             model.register_forward_pre_hook(lambda *_: self._use_copy())
-            model.register_state_dict_pre_hook(lambda *_: self.release())
-            model.register_load_state_dict_pre_hook(lambda *_: self.release())
 
     def prepare_backward(self, is_last: bool) -> None:
         """The backward that comes is, or is not, the last of its step: then sums travel, and the copy is let go."""
@@ -62,7 +60,7 @@ class Whole:
         for weight in self._places:
             copy = nn.Parameter(weight.detach().to(self._dtype), requires_grad=weight.requires_grad)
             if weight.requires_grad:
-                copy.register_post_accumulate_grad_hook(partial(self._take_gradient, weight))
+                copy.register_post_accumulate_grad_hook(partial(self._take_gradient, weight))  # type: ignore[no-untyped-call]
             self._put(weight, copy)
             self._copies[weight] = copy
 
