@@ -38,12 +38,11 @@ def build_model(config: ModelConfig, world: World, *, seed: int, layout: LayoutC
         for block in model.layers:
             block.compile()
     mesh = device_mesh(world, layout)
-    is_whole = mesh[SHARD].size() == 1 and not layout.cpu_offload
-    if not is_whole:
+    if not layout.is_whole(world.size):
         shard(model, mesh, layout)
     _allocate(model, world, layout)
     initialize_weights(model, seed)
-    if is_whole:
+    if layout.is_whole(world.size):
         Whole(model, DTYPES[layout.precision], mesh.get_group(REPLICATE) if world.size > 1 else None)
     return model
 
