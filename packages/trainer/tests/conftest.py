@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,19 +131,25 @@ class OfSources:
 
 
 @pytest.fixture(scope="session")
-def on_two_ranks() -> Callable[[str, RunConfig, Path], None]:
-    """on_two_ranks(worker, config, out): run the script `worker` of this folder under torchrun, `worker config out`."""
+def on_ranks() -> Callable[[int, str, RunConfig, Path], None]:
+    """on_ranks(ranks, worker, config, out): run the script `worker` of this folder by torchrun, `worker config out`."""
 
-    def run(worker: str, config: RunConfig, out: Path) -> None:
+    def run(ranks: int, worker: str, config: RunConfig, out: Path) -> None:
         here = Path(__file__).parent
         paths = os.pathsep.join(filter(None, (str(here), os.environ.get("PYTHONPATH"))))
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         command = [*launcher, str(here / worker), config.model_dump_json(), str(out)]
         environment = {**ONE_THREAD, "PYTHONPATH": paths}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
 
     return run
+
+
+@pytest.fixture(scope="session")
+def on_two_ranks(on_ranks: Callable[[int, str, RunConfig, Path], None]) -> Callable[[str, RunConfig, Path], None]:
+    """on_two_ranks(worker, config, out): the same on two."""
+    return partial(on_ranks, 2)
 
 
 @pytest.fixture(scope="session")

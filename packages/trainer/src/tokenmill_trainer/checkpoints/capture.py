@@ -21,6 +21,7 @@ from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.guard.anomaly import NonFiniteError
+from tokenmill_trainer.layout.sharding import release_parameters
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.report import Progress
 
@@ -93,6 +94,7 @@ def capture(engine: Engine, copied: Callable[[Sections], Sections] = lambda sect
 
 def tensors(engine: Engine) -> Sections:
     """Weights, moments and average by name, as they lie on this rank. Settings of the optimizer are not state."""
+    release_parameters(engine.model)
     optimizer = get_optimizer_state_dict(engine.model, engine.optimizer, options=FLATTENED)
     sections: Sections = {
         "model": get_model_state_dict(engine.model),

@@ -43,3 +43,7 @@ class LayoutConfig(Frozen):
     def num_shards(self, world_size: int) -> int:
         """Ranks that share one copy, of `world_size` in all."""
         return 1 if self.zero_stage == 0 else self.shard_size or world_size
+
+    def is_whole(self, world_size: int) -> bool:
+        """Whether each of `world_size` ranks has all weights to itself, and where it computes."""
+        return self.num_shards(world_size) == 1 and not self.cpu_offload

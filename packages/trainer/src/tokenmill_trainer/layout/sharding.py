@@ -56,8 +56,7 @@ def lay_over(
     place: Callable[[torch.device], object],
 ) -> None:
     """Share `model` out over the ranks, or let it lie whole on each; `place` brings its tensors to a device."""
-    mesh = device_mesh(world, layout)
-    is_whole = mesh[SHARD].size() == 1 and not layout.cpu_offload
+    mesh, is_whole = device_mesh(world, layout), layout.is_whole(world.size)
     if not is_whole:
         shard(model, blocks, mesh, layout)
     place(torch.device("cpu") if layout.cpu_offload else world.device)

@@ -34,8 +34,6 @@ class Whole:
                 weight.register_post_accumulate_grad_hook(self._sum_over_replicas)  # type: ignore[no-untyped-call]
         else:
             model.register_forward_pre_hook(lambda *_: self._use_copy())
-            model.register_state_dict_pre_hook(lambda *_: self.release())  # type: ignore[no-untyped-call]
-            model.register_load_state_dict_pre_hook(lambda *_: self.release())  # type: ignore[no-untyped-call]
 
     def prepare_backward(self, is_last: bool) -> None:
         """The backward that comes is, or is not, the last of its step: then sums travel, and the copy is let go."""
