@@ -13,6 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.flex import flex_attend
 from tokenmill_trainer.model.kv_cache import KeyValueCache
+from tokenmill_trainer.model.linear import Linear
 from tokenmill_trainer.model.masks import Mask
 from tokenmill_trainer.model.norms import RMSNorm
 from tokenmill_trainer.model.rotary import Rope, rotate
@@ -63,10 +64,10 @@ class Attention(nn.Module):
         self.config = config
         bias, output_bias = config.attention_bias != "none", config.attention_bias == "all"
         query_size, kv_size = config.num_heads * config.head_size, config.kv_heads * config.head_size
-        self.q_proj = nn.Linear(config.hidden_size, query_size, bias=bias)
-        self.k_proj = nn.Linear(config.hidden_size, kv_size, bias=bias)
-        self.v_proj = nn.Linear(config.hidden_size, kv_size, bias=bias)
-        self.o_proj = nn.Linear(query_size, config.hidden_size, bias=output_bias)
+        self.q_proj = Linear(config.hidden_size, query_size, bias=bias)
+        self.k_proj = Linear(config.hidden_size, kv_size, bias=bias)
+        self.v_proj = Linear(config.hidden_size, kv_size, bias=bias)
+        self.o_proj = Linear(query_size, config.hidden_size, bias=output_bias)
         self.q_norm = self._norm(query_size)
         self.k_norm = self._norm(kv_size)
 
