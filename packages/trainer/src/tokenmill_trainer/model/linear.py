@@ -29,8 +29,8 @@ def linear(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor
     """(…, D) to (…, E): `F.linear`, but fp32 on CPUs by oneDNN."""
     if not _is_for_onednn(x, weight_ED):
         return F.linear(x, weight_ED, bias_E)
-    y_NE: Tensor = onednn_product(x.reshape(-1, x.shape[-1]), weight_ED, bias_E)
-    return y_NE.view(*x.shape[:-1], len(weight_ED))
+    y: Tensor = onednn_product(x, weight_ED, bias_E)
+    return y
 
 
 def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
@@ -39,30 +39,32 @@ def _is_for_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 @torch.library.custom_op("tokenmill::onednn_product", mutates_args=())
-def onednn_product(x_ND: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
-    """The x · weightᵀ + bias of oneDNN, (N, E), of strided matrices.
+def onednn_product(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    """The x · weightᵀ + bias of oneDNN, (…, D) to (…, E).
 
     An operator of its own because PyTorch's has no gradient, and because torch.compile takes that one only with weights
     that never change.
     """
-    product: Tensor = torch.ops.mkldnn._linear_pointwise(x_ND, weight_ED, bias_E, "none", [], "")
-    return product
+    y_NE = torch.ops.mkldnn._linear_pointwise(x.flatten(0, -2), weight_ED, bias_E, "none", [], "")
+    y: Tensor = torch.ops.aten._unsafe_view(y_NE, [*x.shape[:-1], len(weight_ED)])  # FSDP wants no views from a model
+    return y
 
 
 @onednn_product.register_fake
-def _(x_ND: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
-    return x_ND.new_empty(len(x_ND), len(weight_ED))
+def _(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], len(weight_ED))
 
 
 def _save_factors(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
     ctx.save_for_backward(*inputs[:2])
 
 
-def _gradients(ctx: Any, of_y_NE: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    x_ND, weight_ED = ctx.saved_tensors
+def _gradients(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    x, weight_ED = ctx.saved_tensors
     for_x, for_weight, for_bias = ctx.needs_input_grad
+    of_y_NE, x_ND = of_y.flatten(0, -2), x.flatten(0, -2)
     return (
-        onednn_product(of_y_NE, weight_ED.t(), None) if for_x else None,
+        onednn_product(of_y, weight_ED.t(), None) if for_x else None,
         onednn_product(of_y_NE.t(), x_ND.t(), None) if for_weight else None,
         of_y_NE.sum(0) if for_bias else None,
     )
