@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
+from tokenmill_trainer.model import cpu_attention
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.flex import flex_attend
 from tokenmill_trainer.model.kv_cache import KeyValueCache
@@ -38,6 +39,8 @@ def attend(
     if soft_cap is not None:
         return _capped(q_BHLd, k_BKSd, v_BKSd, mask, scale or q_BHLd.shape[-1] ** -0.5, soft_cap)
     causal = mask is None and q_BHLd.shape[2] > 1
+    if causal and cpu_attention.takes(q_BHLd, k_BKSd):
+        return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, scale or q_BHLd.shape[-1] ** -0.5)
     grouped = q_BHLd.shape[1] != k_BKSd.shape[1]
     return F.scaled_dot_product_attention(
         q_BHLd, k_BKSd, v_BKSd, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
