@@ -12,17 +12,15 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Frozen
+from tokenmill_trainer.cross_entropy import IGNORED as IGNORED
+from tokenmill_trainer.cross_entropy import at_least_fp32, token_losses
 from tokenmill_trainer.model import Decoder
-
-IGNORED = -100
-"""A label with this value is not counted and gives no gradient."""
 
 Criterion = Callable[[Any, Tensor], Tensor]
 """What a model gives for ids (B, L), and labels (B, L), to a scalar: the loss summed over the counted labels."""
@@ -116,21 +114,12 @@ def checked_logits(output: Any, labels: Tensor) -> Tensor:
 
 def loss_sums(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> LossSums:
     """The sums from whole logits: the plain form."""
-    logits_NV = logits_NV.to(at_least_fp32(logits_NV.dtype))
-    # The two steps of `F.cross_entropy`: what lies between them says what each token lost.
-    log_probabilities_NV = F.log_softmax(logits_NV, dim=-1)
-    cross_entropy = F.nll_loss(log_probabilities_NV, labels_N, ignore_index=IGNORED, reduction="sum")
-    by_token_N = F.nll_loss(log_probabilities_NV.detach(), labels_N, ignore_index=IGNORED, reduction="none")
+    by_token_N, log_z_N = token_losses(logits_NV, labels_N)
+    cross_entropy = by_token_N.sum()
     if not z_loss:
-        return LossSums(cross_entropy, torch.zeros_like(cross_entropy), by_token_N)
-    log_z_N = torch.logsumexp(logits_NV, dim=-1).masked_fill(labels_N == IGNORED, 0.0)
-    penalty = z_loss * log_z_N.square().sum()
-    return LossSums(cross_entropy + penalty, penalty.detach(), by_token_N)
-
-
-def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
-    """What sums of values of type `dtype` are taken in."""
-    return torch.promote_types(dtype, torch.float32)
+        return LossSums(cross_entropy, torch.zeros_like(cross_entropy), by_token_N.detach())
+    penalty = z_loss * log_z_N.masked_fill(labels_N == IGNORED, 0.0).square().sum()
+    return LossSums(cross_entropy + penalty, penalty.detach(), by_token_N.detach())
 
 
 def chunked_loss_sums(

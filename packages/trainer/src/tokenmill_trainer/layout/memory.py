@@ -15,8 +15,9 @@ bytes where it has 2, so that many micro-batches lose nothing. Stage 3 keeps no 
 are gathered. And in fp32, which the paper leaves out, stages 1 and 2 gather a copy beside the shards. Between steps
 there are weights and moments alone.
 
-On their way to other ranks are the gradients of one block, as they are computed and in the buffer they are summed from.
-In bf16 the former have 2 bytes, but gloo, with which this is measured, sums in a copy: 8u are right for it, 6u for NCCL.
+On their way to other ranks are the gradients of one block, as they are computed and in the buffer they are summed
+from. In bf16 the former have 2 bytes, but gloo, with which this is measured, sums in a copy: 8u are right for it, 6u
+for NCCL.
 """
 
 from typing import NamedTuple

@@ -28,6 +28,8 @@ from torch.utils.checkpoint import (
 )
 
 from tokenmill_core.manifest import Frozen
+from tokenmill_trainer.model import cpu_attention as cpu_attention  # these register the operators named below
+from tokenmill_trainer.model import linear as linear
 
 
 class RecomputeMode(StrEnum):
@@ -59,6 +61,7 @@ PRODUCTS = {
     aten.addmm.default,
     aten._grouped_mm.default,
     aten._scaled_mm.default,
+    torch.ops.tokenmill.linear.default,
 }
 """Products with weights. Batched ones are not among them: they make attention's scores where no kernel is fused."""
 KEPT = {
@@ -67,6 +70,7 @@ KEPT = {
     aten._scaled_dot_product_efficient_attention.default,
     aten._scaled_dot_product_cudnn_attention.default,
     torch.ops.higher_order.flex_attention,
+    torch.ops.tokenmill.causal_attention.default,
     aten.topk.default,  # a router's choice, which is small, and must not turn out otherwise the second time
 }
 """What `selective` keeps always."""

@@ -10,9 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
+from tokenmill_trainer.model import cpu_attention
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.flex import flex_attend
 from tokenmill_trainer.model.kv_cache import KeyValueCache
+from tokenmill_trainer.model.linear import Linear
 from tokenmill_trainer.model.masks import Mask
 from tokenmill_trainer.model.norms import RMSNorm
 from tokenmill_trainer.model.rotary import Rope, rotate
@@ -37,6 +39,8 @@ def attend(
     if soft_cap is not None:
         return _capped(q_BHLd, k_BKSd, v_BKSd, mask, scale or q_BHLd.shape[-1] ** -0.5, soft_cap)
     causal = mask is None and q_BHLd.shape[2] > 1
+    if causal and cpu_attention.takes(q_BHLd, k_BKSd):
+        return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, scale or q_BHLd.shape[-1] ** -0.5)
     grouped = q_BHLd.shape[1] != k_BKSd.shape[1]
     return F.scaled_dot_product_attention(
         q_BHLd, k_BKSd, v_BKSd, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
@@ -63,10 +67,10 @@ class Attention(nn.Module):
         self.config = config
         bias, output_bias = config.attention_bias != "none", config.attention_bias == "all"
         query_size, kv_size = config.num_heads * config.head_size, config.kv_heads * config.head_size
-        self.q_proj = nn.Linear(config.hidden_size, query_size, bias=bias)
-        self.k_proj = nn.Linear(config.hidden_size, kv_size, bias=bias)
-        self.v_proj = nn.Linear(config.hidden_size, kv_size, bias=bias)
-        self.o_proj = nn.Linear(query_size, config.hidden_size, bias=output_bias)
+        self.q_proj = Linear(config.hidden_size, query_size, bias=bias)
+        self.k_proj = Linear(config.hidden_size, kv_size, bias=bias)
+        self.v_proj = Linear(config.hidden_size, kv_size, bias=bias)
+        self.o_proj = Linear(query_size, config.hidden_size, bias=output_bias)
         self.q_norm = self._norm(query_size)
         self.k_norm = self._norm(kv_size)
 

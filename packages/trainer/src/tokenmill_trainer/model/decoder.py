@@ -9,7 +9,6 @@ Legend: B batch, L length, D hidden size, V vocabulary.
 from collections.abc import Callable
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenmill_core.errors import ConfigError
@@ -17,6 +16,7 @@ from tokenmill_trainer.model.balance import count_loads
 from tokenmill_trainer.model.block import DecoderBlock
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.kv_cache import KeyValueCache
+from tokenmill_trainer.model.linear import Linear, linear
 from tokenmill_trainer.model.masks import masks_by_window
 from tokenmill_trainer.model.moe import MoE
 from tokenmill_trainer.model.mup import lr_scale
@@ -40,7 +40,7 @@ class Decoder(nn.Module):
             self.rotary = RotaryTable(config.rotary_size, config.rope_theta, config.rope_scaling)
         self.layers = nn.ModuleList(DecoderBlock(config, layer) for layer in range(config.num_layers))
         self.norm = make_norm(config)
-        self.lm_head = None if config.tied_embeddings else nn.Linear(config.hidden_size, config.vocabulary, bias=False)
+        self.lm_head = None if config.tied_embeddings else Linear(config.hidden_size, config.vocabulary, bias=False)
         self._router_reports: list[RouterReport] = []
 
     def forward(
@@ -80,7 +80,7 @@ class Decoder(nn.Module):
 
     def logits(self, features: Tensor) -> Tensor:
         """(…, D) to (…, V)."""
-        logits = F.linear(features, self.head_weight)
+        logits = linear(features, self.head_weight)
         if self.config.width_ratio != 1:
             logits = logits / self.config.width_ratio
         cap = self.config.logit_soft_cap

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenmill_trainer.model.config import ModelConfig
+from tokenmill_trainer.model.linear import Linear
 
 Activation = Literal["swiglu", "geglu", "gelu", "relu2"]
 
@@ -37,9 +38,9 @@ class FeedForward(nn.Module):
         super().__init__()
         width, inner, bias = config.hidden_size, intermediate_size or config.intermediate_size, config.mlp_bias
         self.activation = ACTIVATIONS[config.activation]
-        self.gate_proj = nn.Linear(width, inner, bias=bias) if config.activation in GATED else None
-        self.up_proj = nn.Linear(width, inner, bias=bias)
-        self.down_proj = nn.Linear(inner, width, bias=bias)
+        self.gate_proj = Linear(width, inner, bias=bias) if config.activation in GATED else None
+        self.up_proj = Linear(width, inner, bias=bias)
+        self.down_proj = Linear(inner, width, bias=bias)
 
     def forward(self, x_BLD: Tensor) -> Tensor:
         """(B, L, D) to (B, L, D)."""

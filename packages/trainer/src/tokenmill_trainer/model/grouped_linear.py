@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tokenmill_trainer.model.linear import linear
+
 KERNEL_ALIGNMENT = 16
 """Bytes that a row of either matrix must be a multiple of for `grouped_mm`."""
 KERNEL_TYPE = torch.bfloat16
@@ -47,4 +49,4 @@ def loop_matmul(x_SI: Tensor, weight_EOI: Tensor, ends_E: Tensor) -> Tensor:
     """The same, one expert after the other; takes any size and type, and waits for `ends_E` on a GPU."""
     counts = torch.diff(ends_E, prepend=ends_E.new_zeros(1)).tolist()
     groups = zip(torch.split(x_SI, counts), weight_EOI.unbind(0), strict=True)
-    return torch.cat([F.linear(rows, weight) for rows, weight in groups])
+    return torch.cat([linear(rows, weight) for rows, weight in groups])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tokenmill_trainer.model.attention import attend
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.kv_cache import KeyValueCache
+from tokenmill_trainer.model.linear import Linear
 from tokenmill_trainer.model.masks import Mask
 from tokenmill_trainer.model.norms import RMSNorm
 from tokenmill_trainer.model.rotary import Rope, rotate
@@ -38,15 +39,15 @@ class LatentAttention(nn.Module):
         width, rank, heads = config.hidden_size, config.mla.q_rank, config.num_heads
         query_size = heads * config.head_size
         if rank is None:
-            self.q_proj = nn.Linear(width, query_size, bias=False)
+            self.q_proj = Linear(width, query_size, bias=False)
         else:
-            self.q_a_proj = nn.Linear(width, rank, bias=False)
+            self.q_a_proj = Linear(width, rank, bias=False)
             self.q_a_layernorm = RMSNorm(rank, LATENT_NORM_EPS)
-            self.q_b_proj = nn.Linear(rank, query_size, bias=False)
-        self.kv_a_proj_with_mqa = nn.Linear(width, sum(self.kept_parts), bias=False)
+            self.q_b_proj = Linear(rank, query_size, bias=False)
+        self.kv_a_proj_with_mqa = Linear(width, sum(self.kept_parts), bias=False)
         self.kv_a_layernorm = RMSNorm(self.mla.kv_rank, LATENT_NORM_EPS)
-        self.kv_b_proj = nn.Linear(self.mla.kv_rank, heads * sum(self.made_parts), bias=False)
-        self.o_proj = nn.Linear(heads * self.mla.v_head_dim, width, bias=False)
+        self.kv_b_proj = Linear(self.mla.kv_rank, heads * sum(self.made_parts), bias=False)
+        self.o_proj = Linear(heads * self.mla.v_head_dim, width, bias=False)
 
     def forward(
         self, x_BLD: Tensor, rope: Rope | None, mask: Mask | None, cache: KeyValueCache | None, layer: int

@@ -1,0 +1,60 @@
+"""The matrix products of a layer, x · weightᵀ + bias: `F.linear`, but in fp32 on CPUs by oneDNN.
+
+Legend: N rows, D size in, E size out.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tokenmill_trainer.model import onednn
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` by `linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) to (…, E)."""
+        return linear(x, self.weight, self.bias)
+
+
+def linear(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
+    """(…, D) to (…, E), by whichever library is the faster."""
+    if not onednn.takes(x, weight_ED):
+        return F.linear(x, weight_ED, bias_E)
+    y: Tensor = _linear(x, weight_ED, bias_E)
+    return y
+
+
+# An operator of our own because PyTorch's has no gradient, and because torch.compile takes that one only with weights
+# that never change.
+@torch.library.custom_op("tokenmill::linear", mutates_args=())
+def _linear(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    y_NE = onednn.product(x.flatten(0, -2), weight_ED, bias_E)
+    y: Tensor = torch.ops.aten._unsafe_view(y_NE, [*x.shape[:-1], len(weight_ED)])  # FSDP wants no views from a model
+    return y
+
+
+@_linear.register_fake
+def _(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], len(weight_ED))
+
+
+def _save_factors(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[:2])
+
+
+def _gradients(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    x, weight_ED = ctx.saved_tensors
+    for_x, for_weight, for_bias = ctx.needs_input_grad
+    of_y_NE, x_ND = of_y.flatten(0, -2), x.flatten(0, -2)
+    return (
+        _linear(of_y, weight_ED.t(), None) if for_x else None,
+        _linear(of_y_NE.t(), x_ND.t(), None) if for_weight else None,
+        of_y_NE.sum(0) if for_bias else None,
+    )
+
+
+_linear.register_autograd(_gradients, setup_context=_save_factors)
