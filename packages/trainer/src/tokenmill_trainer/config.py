@@ -11,6 +11,7 @@ from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.store import CheckpointConfig
+from tokenmill_trainer.evaluation.prompts import SamplesConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
 from tokenmill_trainer.layout.sharding import Precision, ZeroStage
 from tokenmill_trainer.loss import LossConfig
@@ -18,6 +19,7 @@ from tokenmill_trainer.model import ModelConfig
 from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
 from tokenmill_trainer.optim.ema import EmaConfig
 from tokenmill_trainer.watching.metrics import LoggingConfig
+from tokenmill_trainer.watching.trackers import TrackersConfig
 
 
 class TrainingConfig(Frozen):
@@ -72,6 +74,8 @@ class RunConfig(Frozen):
     checkpoint: CheckpointConfig = CheckpointConfig()
     logging: LoggingConfig = LoggingConfig()
     validation: ValidationConfig = ValidationConfig()
+    samples: SamplesConfig = SamplesConfig()
+    trackers: TrackersConfig = TrackersConfig()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "RunConfig":
@@ -156,7 +160,9 @@ def recorded(config: RunConfig) -> dict[str, Any]:
         mode="json",
         exclude={
             "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
-            "logging": {"interval", "peak_flops"},
+            "logging": {"interval", "peak_flops", "profile"},
+            "samples": True,
+            "trackers": True,
         },
     )
 

@@ -16,8 +16,9 @@ from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_shards.statistics import unigram_entropy
 from tokenmill_trainer.batches.open_data import check_enough
 from tokenmill_trainer.checkpoints import checkpoint, store
-from tokenmill_trainer.config import RunConfig
+from tokenmill_trainer.config import RunConfig, recorded
 from tokenmill_trainer.engine import Engine, NonFiniteError, initialize
+from tokenmill_trainer.evaluation.sampler import Sampler
 from tokenmill_trainer.evaluation.validation import validate
 from tokenmill_trainer.guard.signals import StopSignals
 from tokenmill_trainer.model.flops import flops_per_token, peak_flops
@@ -26,7 +27,10 @@ from tokenmill_trainer.resume import check_ledger, check_resumable, describe_swi
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.watching.console import RunConsole
 from tokenmill_trainer.watching.metrics import StepMeter
-from tokenmill_trainer.watching.step_log import StepLog, read_steps
+from tokenmill_trainer.watching.profiling import ProfileWindow
+from tokenmill_trainer.watching.run_log import RunLog
+from tokenmill_trainer.watching.step_log import read_steps
+from tokenmill_trainer.watching.trackers import SampledText, Trackers, check_installed, open_trackers
 
 SUMMARY_STEPS = 20
 
@@ -44,24 +48,32 @@ def train(
     `resume` goes on from the newest checkpoint that verifies; `allow_changes` names groups of settings that may differ
     from it (`resume.CHANGES`). `data_log` gets each step's global sample indices.
     """
+    check_installed(config.trackers)
     if data_log is not None and data_log.exists() and not resume:
         raise InputError(f"--data-log {data_log}: exists already; name another file, or remove it first")
     with initialize(config) as engine:
         run = RunFolder(out)
-        with _console(engine) as console:
+        with _console(engine) as console, ExitStack() as resources:
             begin(engine, run, console, resume, allow_changes)
+            trackers = resources.enter_context(_trackers(engine, run, console))
             if engine.progress.step >= engine.config.training.steps:
                 console.say(
                     f"{out}: all {engine.progress.step} steps are done already; to go on, ask for more: "
                     "--set training.steps=… --allow-change schedule"
                 )
-            elif not run_steps(engine, run, console, data_log):
+            elif not run_steps(engine, run, console, data_log, trackers):
                 return ExitCode.STOPPED
             engine.world.on_each(partial(finish_check, engine, console))
-            engine.world.on_main(lambda: run.finish(engine.config, _mixture(engine), engine.progress, _use(engine)))
+            engine.world.on_main(lambda: finish(engine, run, trackers))
             engine.world.on_main(lambda: console.say(summary(engine, run)))
             console.say(f"done: {out}")
     return ExitCode.DONE
+
+
+def finish(engine: Engine, run: RunFolder, trackers: Trackers) -> None:
+    """Publish the run's manifest and tell the trackers its digest."""
+    manifest = run.finish(engine.config, _mixture(engine), engine.progress, _use(engine))
+    trackers.finished(manifest.digest)
 
 
 def summary(engine: Engine, run: RunFolder) -> str:
@@ -123,11 +135,16 @@ def go_on_from(found: LoadedManifest[CheckpointManifest], engine: Engine, allow_
     checkpoint.restore(engine, found)
 
 
-def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Path | None) -> bool:
+def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Path | None, trackers: Trackers) -> bool:
     """All steps that are left; whether the end was reached rather than a signal received."""
     config, world = engine.config, engine.world
     meter = _meter(engine)
-    with StopSignals() as signals, _logs(engine, run, data_log) as (metrics_log, samples_log):
+    sampler = Sampler(engine, run) if config.samples.interval else None
+    with (
+        StopSignals() as signals,
+        _log(engine, run, data_log, trackers) as log,
+        _profile(engine, run, console) as profile,
+    ):
         meter.restart()
         for batch in engine.batches():
             loss = engine(batch)
@@ -140,9 +157,10 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             metrics = meter.metrics(report)
             if _due(step, config.validation.interval, is_end):
                 metrics |= _validate(engine)
-            metrics_log.write(metrics)
-            samples_log.write(_samples(report))
+            log.step(metrics, _samples(report))
             console.step(metrics)
+            if sampler is not None and _due(step, config.samples.interval, is_end):
+                log.texts(step, sampler.weights, _write_samples(sampler, console))
 
             stopping = world.any(signals.received is not None)
             if stopping or _due(step, config.checkpoint.interval, is_end):
@@ -151,6 +169,7 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             if stopping and not is_end:
                 console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
                 return False
+            profile.step(step)
             meter.restart()
     return True
 
@@ -223,10 +242,34 @@ def _meter(engine: Engine) -> StepMeter:
 
 
 @contextmanager
-def _logs(engine: Engine, run: RunFolder, data_log: Path | None) -> Iterator[tuple[StepLog, StepLog]]:
-    """Rank 0's metrics and samples; both forget steps that are about to be run again."""
-    with ExitStack() as files:
-        step = engine.progress.step
-        paths = (run.metrics_file, data_log) if engine.world.is_main else (None, None)
-        metrics, samples = (files.enter_context(StepLog(path, step)) for path in paths)
-        yield metrics, samples
+def _trackers(engine: Engine, run: RunFolder, console: RunConsole) -> Iterator[Trackers]:
+    """Rank 0's trackers; an error in starting them is raised on every rank."""
+    config = engine.config
+    settings = recorded(config) | {"mixture": _mixture(engine).manifest.digest}
+    opened = open_trackers(config.trackers, run.path, settings, console.say)
+    with ExitStack() as stack:
+        yield engine.world.on_each(lambda: stack.enter_context(opened) if engine.world.is_main else Trackers())
+
+
+def _log(engine: Engine, run: RunFolder, data_log: Path | None, trackers: Trackers) -> RunLog:
+    paths = (run.metrics_file, run.samples_file if engine.config.samples.interval else None, data_log)
+    metrics, samples, data = paths if engine.world.is_main else (None, None, None)
+    return RunLog(metrics, samples, data, trackers, engine.progress.step)
+
+
+def _profile(engine: Engine, run: RunFolder, console: RunConsole) -> ProfileWindow:
+    return ProfileWindow(
+        engine.config.logging.profile,
+        run.profile,
+        rank=engine.world.rank,
+        steps_done=engine.progress.step,
+        say=console.say,
+    )
+
+
+def _write_samples(sampler: Sampler, console: RunConsole) -> list[SampledText]:
+    samples = sampler.texts()
+    for sample in samples:
+        # As Python writes strings: one line each, and no control character reaches the terminal.
+        console.say(f"  {sample.prompt!r} -> {sample.text!r}")
+    return samples

@@ -4,6 +4,7 @@ config.toml  mixture.json  tokenizer.json      from the start: resolved settings
 tokenizer_config.json                          where the tokenizer has one
 mixture-<digest>.json                          mixtures that this one took over from, while the run went on
 metrics.jsonl  checkpoints/step-NNNNNNNN/      as training goes
+samples.jsonl  trackers/  profile/             where they are asked for (docs/watching.md)
 loss.png  manifest.json                        when it is finished
 """
 
@@ -48,6 +49,8 @@ class RunFolder:
         self.tokenizer_file = path / TOKENIZER_NAME
         self.tokenizer_config_file = path / TOKENIZER_CONFIG_NAME
         self.metrics_file = path / "metrics.jsonl"
+        self.samples_file = path / "samples.jsonl"
+        self.profile = path / "profile"
         self.plot_file = path / "loss.png"
         self.checkpoints = path / "checkpoints"
 
@@ -111,7 +114,7 @@ class RunFolder:
         mixture: LoadedManifest[SamplesManifest],
         progress: Progress,
         sources: tuple[SourceUse, ...],
-    ) -> None:
+    ) -> RunManifest:
         """Draw the loss curve and publish the run's manifest; `sources` says what was drawn from each."""
         plot_loss(read_steps(self.metrics_file), self.plot_file, title=f"{self.path.resolve().name}: training loss")
         files = [self.config_file, self.plot_file, self.metrics_file, self.mixture_file, self.tokenizer_file]
@@ -132,7 +135,7 @@ class RunFolder:
             consumed_tokens=progress.consumed_tokens,
             sources=sources,
         )
-        publish(manifest, str(self.path))
+        return publish(manifest, str(self.path)).manifest
 
 
 def read_tokenizer(data: LoadedManifest[SamplesManifest]) -> bytes:

@@ -24,6 +24,7 @@ SECONDS_FOR_RANK_0 = 2.0
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that verifies.")
 @click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one setting; repeatable.")
+@click.option("--profile", metavar="FIRST:LAST", help="Steps that torch.profiler records; the same as logging.profile.")
 @click.option("--data-log", type=click.Path(path_type=Path), help="File that gets each step's global sample indices.")
 @click.option(
     "--allow-change",
@@ -38,6 +39,7 @@ def run(
     out: Path,
     resume: bool,
     overrides: tuple[str, ...],
+    profile: str | None,
     data_log: Path | None,
     allow_changes: tuple[str, ...],
 ) -> int:
@@ -50,6 +52,7 @@ def run(
     Examples:
       pretrain run --config run.toml --mixture data/mixture.json --out runs/first
       pretrain run --config run.toml --out runs/second --set optimizer.lr=1e-3 --set training.steps=200
+      pretrain run --config run.toml --out runs/watched --set 'trackers.kinds=["tensorboard"]' --profile 10:15
       pretrain run --out runs/first --resume
       pretrain run --out runs/first --resume --set training.steps=2000 --allow-change schedule
       pretrain run --out runs/first --resume --mixture data/second.json    # mixed with --continue data/mixture.json
@@ -58,6 +61,8 @@ def run(
     from tokenmill_trainer.loop import train
     from tokenmill_trainer.world import is_main_process
 
+    if profile is not None:
+        overrides = (*overrides, f'logging.profile="{profile}"')
     try:
         config = read_settings(config_path, mixture, out, resume, overrides)
         return train(config, out, resume=resume, allow_changes=allow_changes, data_log=data_log)

@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field
 
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.report import StepReport
+from tokenmill_trainer.watching.profiling import StepWindow
 
 
 class LoggingConfig(Frozen):
@@ -18,6 +19,8 @@ class LoggingConfig(Frozen):
     """Steps between two lines on the console; the metrics file has every step."""
     peak_flops: float | None = Field(default=None, gt=0)
     """FLOP/s of one device, for `mfu`; none: the vendor's figure for a known GPU, otherwise `mfu` is null."""
+    profile: StepWindow | None = None
+    """Steps that torch.profiler records, `FIRST:LAST`, such as "10:15"; none: no profile."""
 
 
 class StepMeter:
