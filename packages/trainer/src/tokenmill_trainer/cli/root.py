@@ -7,6 +7,7 @@ import click
 
 from tokenmill_core.cli.root import EXIT_CODES, run_command
 from tokenmill_trainer import __version__
+from tokenmill_trainer.cli.evaluate import evaluate
 from tokenmill_trainer.cli.inspect import checkpoints, trace
 from tokenmill_trainer.cli.run import run
 from tokenmill_trainer.cli.use import export, sample
@@ -27,7 +28,7 @@ def pretrain() -> None:
     """
 
 
-for command in (run, sample, export, checkpoints, trace):
+for command in (run, sample, export, evaluate, checkpoints, trace):
     pretrain.add_command(command)
 
 
