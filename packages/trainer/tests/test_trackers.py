@@ -70,6 +70,7 @@ def test_a_run_that_goes_on_tells_no_step_twice_unless_the_tracker_replaces_step
         track(one, path, steps(5, 8))
     assert [step for step, _ in server.rows] == server.texts == [1, 2, 3, 4, 5, 6, 7, 8]
     assert [step for step, _ in replacing.rows] == [1, 2, 3, 4, 5, 6, 5, 6, 7, 8]
+    assert replacing.texts == server.texts
     assert json.loads((tmp_path / "s.json").read_text()) == {"id": "run-1", "step": 8, "sampled_step": 8}
     assert server.digests == [None, None]
 

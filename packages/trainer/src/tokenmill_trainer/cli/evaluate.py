@@ -58,10 +58,11 @@ def evaluate(
 
 
 def _print(results: dict[str, Any]) -> None:
-    table = Table("task", "metric", "filter", "value")
+    table = Table("task", "metric", "filter", "value", "standard error")
     for task, metrics in results["results"].items():
         for name, value in metrics.items():
             metric, _, used = name.partition(",")
             if isinstance(value, int | float) and used and not metric.endswith("_stderr"):
-                table.add_row(task, metric, used, f"{value:.4f}")
+                error = metrics.get(f"{metric}_stderr,{used}")
+                table.add_row(task, metric, used, f"{value:.4f}", f"{error:.4f}" if isinstance(error, float) else "")
     wide_console().print(table, markup=False)

@@ -19,6 +19,9 @@ from tokenmill_trainer.evaluation.evaluated_model import EvaluatedModel
 KEPT = ("results", "groups", "versions", "n-shot", "n-samples", "higher_is_better")
 """Parts of the harness's answer that are kept: the rest repeats the task files, or names the machine."""
 
+BOOTSTRAPS = 1000
+"""Resamplings behind the standard error of a metric that has no formula for it."""
+
 
 def run_tasks(
     evaluated: EvaluatedModel,
@@ -52,7 +55,7 @@ def run_tasks(
         num_fewshot=num_fewshot,
         limit=limit,
         log_samples=False,
-        bootstrap_iters=0,
+        bootstrap_iters=BOOTSTRAPS,
         task_manager=manager,
     )
     return {name: found[name] for name in KEPT if name in found} | {

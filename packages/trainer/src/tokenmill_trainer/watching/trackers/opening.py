@@ -28,8 +28,11 @@ def open_trackers(
     Errors: `ConfigError` where one cannot be started. One that worked in an earlier start of the run is done without:
     a run that goes on by itself at night must not wait for a server.
     """
-    trackers = Trackers([sender for kind in config.kinds if (sender := _start(kind, config, folder, settings, say))])
+    senders: list[Sender] = []
+    trackers = Trackers(senders)
     try:
+        for kind in config.kinds:
+            senders += _start(kind, config, folder, settings, say)
         yield trackers
     finally:
         trackers.close()
@@ -37,7 +40,8 @@ def open_trackers(
 
 def _start(
     kind: Kind, config: TrackersConfig, folder: Path, settings: Mapping[str, Any], say: Callable[[str], None]
-) -> Sender | None:
+) -> list[Sender]:
+    """One, or none where the tracker has to be done without."""
     path = folder / "trackers" / f"{kind}.json"
     former = read_place(path)
     name = config.name or folder.resolve().name
@@ -51,6 +55,6 @@ def _start(
                 "environment variables and go on with --resume, or leave it out"
             ) from error
         say(f"{kind}: could not be started again: {error}; this start of the run goes on without it")
-        return None
+        return []
     say(f"{kind}: {tracker.place}")
-    return Sender(kind, tracker, path, say)
+    return [Sender(kind, tracker, path, say)]

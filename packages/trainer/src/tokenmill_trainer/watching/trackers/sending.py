@@ -108,7 +108,7 @@ class Sender:
             if self._tracker.replaces_steps or message.step > self._place.step:
                 self._tracker.log(message.step, message.values)
                 self._place = self._place._replace(step=message.step)
-        elif self._tracker.replaces_steps or message.step > self._place.sampled_step:
+        elif message.step > self._place.sampled_step:
             self._tracker.show(message.step, message.samples)
             self._place = self._place._replace(sampled_step=message.step)
         if self._queue.empty():

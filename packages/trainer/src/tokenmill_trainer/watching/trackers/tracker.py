@@ -35,7 +35,7 @@ class Tracker(Protocol):
     place: str
     """Where a person looks at it."""
     replaces_steps: bool
-    """Whether what it has of a step gives way to what it is told again; otherwise it is told each step once."""
+    """Whether the numbers of a step give way to those it is told again; otherwise it is told each step once."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """The numbers of a step."""

@@ -23,6 +23,7 @@ class Trackio:
                 config=dict(run.settings),
                 embed=False,
             )
+        trackio.context_vars.current_run.set(None)  # or it would be finished a second time, by trackio itself
         self.id = str(self._run.name)
         self.place = str(self._run.url or trackio.TRACKIO_DIR)
         self._last = 0
