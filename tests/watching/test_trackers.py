@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import sqlite3
+import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,46 @@ def read_with(code: str, places: dict[str, str]) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
+BLOCK, HEAD = 32768, 7
+
+
+def wandb_records(path: Path) -> Iterator[Any]:
+    """Every record of a file that Weights & Biases wrote offline: LevelDB's log format, with a head of its own."""
+    from wandb.proto import wandb_internal_pb2 as pb
+
+    content, place, parts = path.read_bytes(), HEAD, b""
+    while place + HEAD <= len(content):
+        if BLOCK - place % BLOCK < HEAD:
+            place += BLOCK - place % BLOCK
+            continue
+        _, length, kind = struct.unpack_from("<IHB", content, place)
+        parts += content[place + HEAD : place + HEAD + length]
+        place += HEAD + length
+        if kind in (1, 4):  # whole, or the last part
+            record = pb.Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def wandb_history(path: Path) -> list[dict[str, Any]]:
+    """The rows that were logged."""
+    return [
+        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for record in wandb_records(path)
+        if record.WhichOneof("record_type") == "history"
+    ]
+
+
+def wandb_summary(path: Path) -> dict[str, Any]:
+    """What stands in the run's summary at its end."""
+    found: dict[str, Any] = {}
+    for record in wandb_records(path):
+        for item in record.summary.update if record.WhichOneof("record_type") == "summary" else []:
+            found[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
+    return found
+
+
 def test_tensorboard_has_each_step_once(run: Path, losses: list[float], digest: str) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -78,18 +119,18 @@ def test_tensorboard_has_each_step_once(run: Path, losses: list[float], digest: 
 
 
 def test_weights_and_biases_has_each_step_once(run: Path, losses: list[float], digest: str) -> None:
-    from wandb_file import history, records, summary
-
     files = sorted((run / "wandb").glob("offline-run-*/*.wandb"))
     assert len(files) == 2
-    rows = [row for file in files for row in history(file)]
+    rows = [row for file in files for row in wandb_history(file)]
     assert {row["_step"]: row["loss"] for row in rows if "loss" in row} == pytest.approx(
         dict(zip(ALL_STEPS, losses, strict=True))
     )
     assert [row["_step"] for row in rows if "loss" in row] == ALL_STEPS
     assert [row["_step"] for row in rows if "samples" in row] == [3, 6, 8]
-    assert summary(files[-1])["digest"] == digest
-    starts = [record.run for file in files for record in records(file) if record.WhichOneof("record_type") == "run"]
+    assert wandb_summary(files[-1])["digest"] == digest
+    starts = [
+        record.run for file in files for record in wandb_records(file) if record.WhichOneof("record_type") == "run"
+    ]
     assert len({start.run_id for start in starts}) == 1
     assert {(start.project, start.display_name) for start in starts} == {("tokenmill", "watched")}
     assert "hidden_size" in str(starts[0].config)
@@ -131,6 +172,8 @@ print(json.dumps(SQLiteStorage.get_logs("tokenmill", "watched"), default=str))
 
 ON = ("--resume", "--set", "training.steps=11", "--allow-change", "schedule", "--set", 'trackers.kinds=["mlflow"]')
 
+NO_SERVER = "nowhere://at.all"
+
 
 def go_on(run: Path, out: Path, pretrain: Pretrain, uri: str) -> str:
     """What a copy of the run says that goes on for three steps, with MLflow at `uri` alone."""
@@ -157,14 +200,13 @@ def test_a_tracker_that_is_gone_while_a_run_goes_on_stops_nothing(
 def test_a_tracker_that_worked_before_is_done_without_when_a_run_goes_on(
     run: Path, pretrain: Pretrain, tmp_path: Path
 ) -> None:
-    said = go_on(run, tmp_path / "run", pretrain, f"sqlite:///{tmp_path}/no/such/folder.db")
+    said = go_on(run, tmp_path / "run", pretrain, NO_SERVER)
     assert "mlflow: could not be started again" in said
 
 
 def test_a_tracker_that_never_worked_refuses_the_start(pretrain: Pretrain, run_toml: Path, tmp_path: Path) -> None:
     arguments = ("--config", run_toml, "--mixture", MIXTURE, "--out", tmp_path / "run")
-    nowhere = f"sqlite:///{tmp_path}/no/such/folder.db"
-    refused = pretrain("run", *arguments, *ON[-2:], check=False, MLFLOW_TRACKING_URI=nowhere)
+    refused = pretrain("run", *arguments, *ON[-2:], check=False, MLFLOW_TRACKING_URI=NO_SERVER)
     assert refused.returncode == 2
     assert "mlflow could not be started" in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 import torch
 from pydantic import AfterValidator
-from torch.profiler import ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerAction, ProfilerActivity, profile
 
 NUM_OPERATIONS = 15
 """Rows of the table."""
@@ -48,6 +48,7 @@ class ProfileWindow:
         self._folder, self._rank, self._say = folder, rank, say
         self._done = steps_done
         self._profiler: profile | None = None
+        self._recorded_from = 0
 
     def step(self, steps_done: int) -> None:
         """So many steps of the run are done; the next one is about to begin."""
@@ -65,11 +66,14 @@ class ProfileWindow:
         if not self._first or not self._first - 1 <= upcoming <= self._last:
             return
         warmup = max(0, self._first - upcoming)
-        active = self._last - max(self._first, upcoming) + 1
         devices = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
-        # What is recorded is taken in `_stop`, so that a run that ends inside the window has its trace too.
-        plan = schedule(wait=0, warmup=warmup, active=active + 1, repeat=1)
-        self._profiler = profile(activities=devices, schedule=plan, record_shapes=True, acc_events=True)
+        self._profiler = profile(
+            activities=devices,
+            # It records until it is stopped, so that a run that ends inside the window has its trace too.
+            schedule=lambda step: ProfilerAction.WARMUP if step < warmup else ProfilerAction.RECORD,
+            record_shapes=True,
+            acc_events=True,
+        )
         self._profiler.start()
         self._recorded_from = upcoming + warmup
 
