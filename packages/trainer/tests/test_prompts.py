@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokenmill_core.config import validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_trainer import initialize
 from tokenmill_trainer.batches.data import GlobalBatches
@@ -108,7 +109,9 @@ def test_prompts_come_from_settings_and_a_file(tmp_path: Path) -> None:
 
 
 def test_no_prompt_or_no_file_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"samples\.prompts"):
-        read_prompts(SamplesConfig(interval=5))
-    with pytest.raises(ConfigError, match=r"samples\.prompts_file: .*missing\.txt"):
-        read_prompts(SamplesConfig(interval=5, prompts_file=str(tmp_path / "missing.txt")))
+    with pytest.raises(ConfigError, match="interval: 5, but there is no prompt"):
+        validate_config(SamplesConfig, {"interval": 5}, "run.toml")
+    (tmp_path / "empty.txt").write_text("\n")
+    for name, reason in (("missing.txt", "cannot be read"), ("empty.txt", "has no line with a prompt")):
+        with pytest.raises(ConfigError, match=rf"samples\.prompts_file: .*{name} {reason}"):
+            read_prompts(SamplesConfig(interval=5, prompts_file=str(tmp_path / name)))

@@ -65,11 +65,15 @@ def test_a_profile_has_the_steps_of_its_window_and_no_other(
     assert "aten::mm" in (tmp_path / "profile" / files[1]).read_text()
 
 
-def test_a_window_that_is_over_or_never_comes_leaves_nothing(
+def test_a_window_that_is_over_or_never_comes_leaves_nothing_and_says_so(
     make_config: Callable[..., RunConfig], source: GlobalBatches, tmp_path: Path
 ) -> None:
-    assert profiled(make_config(), source, "2:3", tmp_path / "over", steps_done=10, stop_after=16) == []
-    assert profiled(make_config(), source, "7:9", tmp_path / "late") == []
+    assert profiled(make_config(), source, "2:3", tmp_path / "over", steps_done=10, stop_after=16) == [
+        "no profile: step 3 is done already"
+    ]
+    assert profiled(make_config(), source, "7:9", tmp_path / "late") == [
+        "no profile: this start of the run ended before step 7"
+    ]
 
 
 def test_a_profile_that_cannot_be_written_does_not_end_the_run(

@@ -161,6 +161,7 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             console.step(metrics)
             if sampler is not None and _due(step, config.samples.interval, is_end):
                 log.texts(step, sampler.weights, _write_samples(sampler, console))
+            profile.step(step)
 
             stopping = world.any(signals.received is not None)
             if stopping or _due(step, config.checkpoint.interval, is_end):
@@ -169,7 +170,6 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
             if stopping and not is_end:
                 console.say(f"stopped by {signals.received or 'a signal'} after step {step}: go on with --resume")
                 return False
-            profile.step(step)
             meter.restart()
     return True
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from tokenmill_core.errors import ConfigError
 from tokenmill_trainer.generation import SampleConfig, generate_ids
@@ -39,9 +39,15 @@ class SamplesConfig(SampleConfig):
             raise ValueError("a prompt is empty; give it at least one character")
         return prompts
 
+    @model_validator(mode="after")
+    def _some_prompts(self) -> "SamplesConfig":
+        if self.interval and not self.prompts and self.prompts_file is None:
+            raise ValueError(f"interval: {self.interval}, but there is no prompt; name some in prompts or prompts_file")
+        return self
+
 
 def read_prompts(config: SamplesConfig) -> list[str]:
-    """All prompts of the settings; `ConfigError` where there is none, or the file cannot be read."""
+    """All prompts of the settings; `ConfigError` where the file cannot be read or has none."""
     prompts = list(config.prompts)
     if config.prompts_file is not None:
         try:
@@ -50,10 +56,7 @@ def read_prompts(config: SamplesConfig) -> list[str]:
             raise ConfigError(f"samples.prompts_file: {config.prompts_file} cannot be read: {error}") from error
         prompts += [line for line in lines if line.strip()]
     if not prompts:
-        raise ConfigError(
-            f"samples.interval: {config.interval}, but there is no prompt; name some in samples.prompts, or a file in "
-            "samples.prompts_file"
-        )
+        raise ConfigError(f"samples.prompts_file: {config.prompts_file} has no line with a prompt; add one")
     return prompts
 
 

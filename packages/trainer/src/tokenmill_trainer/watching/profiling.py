@@ -101,6 +101,8 @@ class ProfileWindow:
         self._say(f"{table}\nprofile: {trace}")
 
     def __enter__(self) -> Self:
+        if self._first and self._done >= self._last:
+            self._say(f"no profile: step {self._last} is done already")
         self.step(self._done)
         return self
 
@@ -108,3 +110,5 @@ class ProfileWindow:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop()
+        if self._first > self._done:
+            self._say(f"no profile: this start of the run ended before step {self._first}")
