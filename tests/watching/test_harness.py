@@ -30,7 +30,7 @@ WORDS = (
     "value",
     "token",
 )
-TASKS = {
+TASKS: dict[str, str] = {
     "choice": """
 output_type: multiple_choice
 doc_to_text: "{{context}}"

@@ -126,7 +126,7 @@ def test_weights_and_biases_has_each_step_once(run: Path, losses: list[float], d
         dict(zip(ALL_STEPS, losses, strict=True))
     )
     assert [row["_step"] for row in rows if "loss" in row] == ALL_STEPS
-    assert [row["_step"] for row in rows if "samples" in row] == [3, 6, 8]
+    assert [row["_step"] for row in rows if "samples/path" in row] == [3, 6, 8]
     assert wandb_summary(files[-1])["digest"] == digest
     starts = [
         record.run for file in files for record in wandb_records(file) if record.WhichOneof("record_type") == "run"

@@ -93,7 +93,8 @@ def test_a_tracker_that_fails_is_named_once_and_counted_at_the_end(tmp_path: Pat
 
 
 def test_a_tracker_that_hangs_costs_training_no_time_and_drops_what_finds_no_room(tmp_path: Path) -> None:
-    server, said = Server(), []
+    server = Server()
+    said: list[str] = []
     server.answers.clear()
     sender = Sender("wandb", server, tmp_path / "t.json", said.append, queue_length=10)
     trackers = Trackers([sender])
