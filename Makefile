@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-engines lint wheels sample schemas settings bench bench-corpus bench-tokenizer clean-kernels clean
+.PHONY: help install demo test test-engines test-watching lint wheels sample schemas settings bench bench-corpus bench-tokenizer clean-kernels clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,11 +28,16 @@ demo: install  ## raw text to a trained and exported model, on this machine's ow
 	$(BIN)/pretrain sample $(DEMO)/run --prompt 'def read(self' --tokens 96
 	$(BIN)/prep lineage $(DEMO)/model
 
-test: install  ## every test but those that bring up a cluster
-	$(BIN)/python -m pytest --ignore=tests/engines
+test: install  ## every test but those that bring up a cluster or want trackers
+	$(BIN)/python -m pytest --ignore=tests/engines --ignore=tests/watching
 
 test-engines: install  ## stages on Ray and on Slurm; as root, a one-node Slurm is installed and brought up for it
 	TOKENMILL_START_SLURM=1 $(BIN)/python -m pytest -rs tests/engines
+
+test-watching: install  ## trackers, lm-evaluation-harness and the report in a browser, the real ones; as root, Chromium is installed
+	@if [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then apt-get update -qq && apt-get install -y -qq chromium >/dev/null; fi
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-watching.txt
+	$(BIN)/python -m pytest -rs tests/watching
 
 lint: install  ## style, types, import contracts
 	$(BIN)/ruff check .

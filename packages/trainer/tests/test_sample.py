@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from tokenmill_trainer.generation import SampleConfig, choose, generate_ids
 from tokenmill_trainer.model import Decoder, ModelConfig
 from tokenmill_trainer.model.init import initialize_weights
-from tokenmill_trainer.sample import SampleConfig, choose, generate_ids
 
 
 @pytest.fixture(scope="module")

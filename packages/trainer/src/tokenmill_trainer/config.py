@@ -13,6 +13,7 @@ from tokenmill_shards.mixing.amounts import Tokens
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.retention import CheckpointConfig
+from tokenmill_trainer.evaluation.prompts import SamplesConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
 from tokenmill_trainer.guard.judge import GuardConfig
 from tokenmill_trainer.layout.config import LayoutConfig
@@ -25,6 +26,7 @@ from tokenmill_trainer.optim import OptimizerConfig, ScheduleConfig
 from tokenmill_trainer.optim.ema import EmaConfig
 from tokenmill_trainer.optim.loss_scale import LossScaleConfig
 from tokenmill_trainer.watching.metrics import LoggingConfig
+from tokenmill_trainer.watching.trackers import TrackersConfig
 from tokenmill_trainer.world import Device
 
 
@@ -86,6 +88,8 @@ class RunConfig(Frozen):
     logging: LoggingConfig = LoggingConfig()
     validation: ValidationConfig = ValidationConfig()
     guard: GuardConfig = GuardConfig()
+    samples: SamplesConfig = SamplesConfig()
+    trackers: TrackersConfig = TrackersConfig()
 
     @model_validator(mode="after")
     def _sections_agree(self) -> "RunConfig":
@@ -199,8 +203,10 @@ def recorded(config: RunConfig, *, own_model: bool = False) -> dict[str, Any]:
         exclude={
             "init_from": True,
             "data": {"mixture", "num_workers", "verify", "cache", "cache_size"},
-            "logging": {"interval", "peak_flops"},
+            "logging": {"interval", "peak_flops", "profile"},
             "checkpoint": {"asynchronous"},
+            "samples": True,
+            "trackers": True,
         },
     )
     if own_model:

@@ -5,6 +5,7 @@ tokenizer_config.json                          where the tokenizer has one
 mixture-<digest>.json                          mixtures that this one took over from, while the run went on
 metrics.jsonl  checkpoints/step-NNNNNNNN/      as training goes
 events.jsonl   hang-rank-N.txt                 where the guard had something to say
+samples.jsonl  trackers/  profile/             where they are asked for (docs/watching.md)
 loss.png  manifest.json                        when it is finished
 """
 
@@ -58,6 +59,8 @@ class RunFolder:
         self.tokenizer_config_file = path / TOKENIZER_CONFIG_NAME
         self.metrics_file = path / "metrics.jsonl"
         self.events_file = path / "events.jsonl"
+        self.samples_file = path / "samples.jsonl"
+        self.profile = path / "profile"
         self.plot_file = path / "loss.png"
         self.checkpoints = path / "checkpoints"
 
@@ -122,7 +125,7 @@ class RunFolder:
         progress: Progress,
         sources: tuple[SourceUse, ...],
         initial_model: InputRef | None = None,
-    ) -> None:
+    ) -> RunManifest:
         """Draw the loss curve and publish the run's manifest; `sources` says what was drawn from each.
 
         `initial_model` is what the weights started from, where it was a model.
@@ -148,7 +151,7 @@ class RunFolder:
             sources=sources,
             skipped=progress.skipped,
         )
-        publish(manifest, str(self.path))
+        return publish(manifest, str(self.path)).manifest
 
 
 def locate_mixture(run: RunFolder) -> str:

@@ -7,6 +7,7 @@ import click
 
 from tokenmill_core.cli.root import EXIT_CODES, run_command
 from tokenmill_trainer import __version__
+from tokenmill_trainer.cli.evaluate import evaluate
 from tokenmill_trainer.cli.inspect import checkpoints, trace
 from tokenmill_trainer.cli.report import report
 from tokenmill_trainer.cli.run import run
@@ -29,7 +30,7 @@ def pretrain() -> None:
     """
 
 
-for command in (run, sample, export, import_, checkpoints, trace, report):
+for command in (run, sample, export, import_, evaluate, checkpoints, trace, report):
     pretrain.add_command(command)
 
 

@@ -20,6 +20,7 @@ SECONDS_FOR_RANK_0 = 2.0
 @click.option("--deepspeed", metavar="FILE", help="DeepSpeed config whose settings are taken over.")
 @click.option("--init-from", metavar="MODEL", help="Start from the weights of this model: exported, or imported.")
 @click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one setting; repeatable.")
+@click.option("--profile", metavar="FIRST:LAST", help="Steps that torch.profiler records; the same as logging.profile.")
 @click.option("--data-log", type=click.Path(path_type=Path), help="File that gets each step's global sample indices.")
 @click.option(
     "--allow-change",
@@ -36,6 +37,7 @@ def run(
     deepspeed: str | None,
     init_from: str | None,
     overrides: tuple[str, ...],
+    profile: str | None,
     data_log: Path | None,
     allow_changes: tuple[str, ...],
 ) -> int:
@@ -50,6 +52,7 @@ def run(
       pretrain run --config run.toml --out runs/second --set optimizer.lr=1e-3 --set training.steps=200
       pretrain run --config run.toml --deepspeed ds.json --out runs/moved
       pretrain run --config run.toml --init-from models/smollm --out runs/continued
+      pretrain run --config run.toml --out runs/watched --set 'trackers.kinds=["tensorboard"]' --profile 10:15
       pretrain run --out runs/first --resume
       pretrain run --out runs/first --resume --set training.steps=2000 --allow-change schedule
       pretrain run --out runs/first --resume --mixture data/second.json    # mixed with --continue data/mixture.json
@@ -59,6 +62,8 @@ def run(
     from tokenmill_trainer.loop import train
     from tokenmill_trainer.world import is_main_process
 
+    if profile is not None:
+        overrides = (*overrides, f'logging.profile="{profile}"')
     try:
         config = read_settings(config_path, mixture, out, resume, overrides, init_from=init_from, deepspeed=deepspeed)
         with plain_words():

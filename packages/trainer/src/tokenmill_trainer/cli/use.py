@@ -33,8 +33,9 @@ def sample(run_path: Path, prompt: str, tokens: int, temperature: float, top_k: 
       pretrain sample runs/first --prompt "def main" --tokens 50 --temperature 0
     """
     from tokenmill_core.config import validate_config
+    from tokenmill_trainer.generation import SampleConfig
     from tokenmill_trainer.run_folder import RunFolder
-    from tokenmill_trainer.sample import SampleConfig, generate
+    from tokenmill_trainer.sample import generate
     from tokenmill_trainer.trained_model import load_trained
 
     values = {"num_tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}

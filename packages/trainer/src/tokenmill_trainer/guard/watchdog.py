@@ -23,7 +23,7 @@ from tokenmill_trainer.guard.heartbeats import Heartbeat, Heartbeats, late
 from tokenmill_trainer.guard.stacks import describe_place, format_stacks, is_in_collective
 from tokenmill_trainer.report import Progress
 
-LONG_PHASES = frozenset({"validation", "saving", "rolling back"})
+LONG_PHASES = frozenset({"validation", "sampling", "saving", "rolling back"})
 LONG_FACTOR = 6
 LOOKS = 20
 """Within `hang_seconds`."""

@@ -3,6 +3,9 @@
 After each step, average += (1 − decay) · (weights − average), in fp32, on each rank for the part it holds.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
@@ -39,6 +42,26 @@ class WeightAverage:
         """Take in the weights after a step."""
         for name, parameter in self._model.named_parameters():
             _local(self.tensors[name]).lerp_(_local(parameter), 1 - self.decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the averaged weights for the length of a `with` block, and afterwards its own, bit for bit.
+
+        Whole parameters that were gathered inside must be let go before it ends (`release_parameters`).
+        """
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for name, parameter in self._model.named_parameters():
+            average, weight = _local(self.tensors[name]), _local(parameter)
+            held = weight.clone()
+            weight.copy_(average)
+            average.copy_(held)
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.report import StepReport
+from tokenmill_trainer.watching.profiling import StepWindow
 from tokenmill_trainer.watching.timing import Phase
 
 PeakFlops = Annotated[float, Field(gt=0)]
@@ -23,6 +24,8 @@ class LoggingConfig(Frozen):
     peak_flops: PeakFlops | Literal["measure"] | None = None
     """FLOP/s of one device, for `mfu`; `measure`: those of a large matrix product, timed at the start; none: the
     vendor's figure for a known GPU, otherwise `mfu` is null."""
+    profile: StepWindow | None = None
+    """Steps that torch.profiler records, `FIRST:LAST`, such as "10:15"; none: no profile."""
 
 
 class StepMeter:

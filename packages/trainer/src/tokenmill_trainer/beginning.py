@@ -1,0 +1,79 @@
+"""How a run begins or goes on: its folder, the newest good checkpoint or start weights, data enough for the rest."""
+
+from collections.abc import Collection
+
+from tokenmill_core.errors import ConfigError, InputError
+from tokenmill_core.manifest import CheckpointManifest
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards.open_samples import SamplesManifest
+from tokenmill_shards.reading.samples import SampleReader
+from tokenmill_trainer.batches.open_data import check_enough
+from tokenmill_trainer.checkpoints import checkpoint, store
+from tokenmill_trainer.engine import Engine
+from tokenmill_trainer.initial_weights import start_from
+from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
+from tokenmill_trainer.run_folder import RunFolder
+from tokenmill_trainer.watching.console import RunConsole
+
+
+def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, allow_changes: Collection[str]) -> None:
+    """Prepare the folder, and on `resume` put the engine where the newest good checkpoint was. Collective."""
+    world = engine.world
+    found = None
+    if resume:
+        world.on_main(run.check_ours)
+        found = world.on_main(lambda: store.newest_verified(run.checkpoints, console.say))
+        if found is None:
+            console.say(f"{run.path}: no checkpoint yet, starting from the beginning")
+    else:
+        world.on_main(run.check_free)
+    if found is not None:
+        go_on_from(found, engine, allow_changes)
+        console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")
+        switch = describe_switch(mixture_of(engine).manifest, found.manifest)
+        if switch:
+            console.say(switch)
+    elif engine.config.init_from:
+        engine.initial_model = start_from(engine, engine.config.init_from)
+        console.say(f"starts from the weights of {engine.config.init_from}")
+    check_enough(reader_of(engine), engine.progress.consumed_samples, engine.samples_left)
+    if engine.config.validation.interval:
+        for reason in _reasons_against_validation(engine):
+            console.say(f"no validation: {reason}")
+    if engine.byte_lengths is None:
+        console.say("no bits per byte: how many bytes a token of this tokenizer spells depends on its neighbours")
+    world.on_main(lambda: store.remove_unfinished(run.checkpoints))
+    world.on_main(lambda: run.begin(engine.config, mixture_of(engine)))
+
+
+def go_on_from(found: LoadedManifest[CheckpointManifest], engine: Engine, allow_changes: Collection[str]) -> None:
+    """Put the engine where a verified checkpoint was, if settings and data allow it. Collective."""
+    check_resumable(engine.config, mixture_of(engine).manifest, found.manifest, allow_changes)
+    check_ledger(reader_of(engine), found.manifest)
+    if found.manifest.step > engine.config.training.steps:
+        raise ConfigError(
+            f"training.steps: {engine.config.training.steps} is less than the {found.manifest.step} steps that "
+            f"{found.manifest.name} has done; ask for more"
+        )
+    checkpoint.restore(engine, found)
+
+
+def _reasons_against_validation(engine: Engine) -> list[str]:
+    if engine.validation_reader is None:
+        return ["the mixture that this dataset was packed from is not where it was"]
+    if not engine.validation_reader.manifest.validation_share:
+        return ["this mixture holds nothing out; mix it with --validation-share to have some"]
+    return []
+
+
+def mixture_of(engine: Engine) -> LoadedManifest[SamplesManifest]:
+    """What the engine trains on. Errors: `InputError` where that is data of another making."""
+    if engine.mixture is None:
+        raise InputError("training into a run folder needs a mixture; use the engine itself for other data")
+    return engine.mixture
+
+
+def reader_of(engine: Engine) -> SampleReader:
+    """The reader of what the engine trains on."""
+    assert engine.reader is not None, "a mixture has a reader"
+    return engine.reader
