@@ -166,7 +166,8 @@ def test_moved_runs_go_on_and_moved_data_is_known_by_its_digest(
     tmp_path: Path, mixture: Path, run_toml: Path, losses: Losses
 ) -> None:
     def go(run: Path, config: Path | None = None, data: Path | None = None) -> None:
-        settings = read_settings(config and str(config), data and str(data), run, config is None, ())
+        config_path, mixture_path = (str(path) if path else None for path in (config, data))
+        settings = read_settings(config_path, mixture_path, run, config is None, ())
         assert train(settings, run, resume=config is None) == ExitCode.DONE
 
     def forget_the_last(run: Path) -> None:
