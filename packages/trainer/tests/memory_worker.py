@@ -28,7 +28,7 @@ class OneToken:
 
 
 def measure(config: RunConfig, world: World) -> tuple[tuple[int, ...], int, int]:
-    """Sizes of the model's units, and bytes at rest and at most, in a second step, with moments."""
+    """Sizes of the model's units, and bytes at rest and at most in the second of two steps: the first makes moments."""
     source = GlobalBatches(OneToken(), config.batch_plan, world.rank, world.size)
     with AllocatedBytes() as allocated, initialize(config, source) as engine:
         for batch in engine.batches():

@@ -16,15 +16,15 @@ are gathered. And in fp32, which the paper leaves out, stages 1 and 2 gather a c
 there are weights and moments alone.
 
 On their way to other ranks are the gradients of one block, as they are computed and in the buffer they are summed
-from. In bf16 the former have 2 bytes, but gloo, with which this is measured, sums in a copy: 8u are right for it, 6u
-for NCCL.
+from. In bf16 the former have 2 bytes, but gloo, with which this is measured, sums in a copy: 8u holds for it.
 """
 
 from typing import NamedTuple
 
 from torch import nn
 
-from tokenmill_trainer.layout.config import DTYPES, LayoutConfig, ZeroStage
+from tokenmill_trainer.layout.config import DTYPES, LayoutConfig, Precision, ZeroStage
+from tokenmill_trainer.model import ModelConfig
 
 FP32_BYTES = 4
 ADAMW_BYTES = 8
@@ -102,3 +102,25 @@ def published_states(num_parameters: float, stage: ZeroStage, num_ranks: int) ->
     if stage >= 3:
         weights /= num_ranks
     return weights + gradients + optimizer
+
+
+def block_activations(config: ModelConfig, precision: Precision) -> float:
+    """Bytes a token that a dense block with SwiGLU and RMSNorm before its branches keeps for its backward on a CPU.
+
+    Korthikanti et al. (arXiv:2205.05198) count 34h for GPT-2's block in 16 bits, and 5as/h · h for the scores, which
+    the fused attention never keeps. Ours, with P bytes an element, Q and K the width of queries and keys, a heads, f
+    the inner width:
+
+        P · (2h  what q, k, v and the feed-forward read
+           + 3Q  q, and the attention's result in its own order and in that of the next projection
+           + 2K  k, v
+           + 4f  gate, its activation, up, their product)
+        + 4 · (4h  what both norms read, and make of it before their weight
+             + a + 2  log-sum-exp of each head, root mean square of each norm)
+
+    Norms compute in fp32, so theirs are 4 bytes each whatever the precision.
+    """
+    width, h = DTYPES[precision].itemsize, config.hidden_size
+    queries, keys = config.num_heads * config.head_size, config.kv_heads * config.head_size
+    kept = 2 * h + 3 * queries + 2 * keys + 4 * config.intermediate_size
+    return width * kept + FP32_BYTES * (4 * h + config.num_heads + 2)
