@@ -43,14 +43,14 @@ def measure(config: RunConfig, world: World) -> tuple[tuple[int, ...], int, int]
 
 
 def layouts(num_ranks: int) -> list[dict[str, Any]]:
+    """Settings of `training`: each with two micro-batches a step, and on one rank one with a single micro-batch."""
     stages = [{"zero_stage": stage} for stage in (range(4) if num_ranks > 1 else (0,))]
     shared = [{"zero_stage": stage, "shard_size": 2} for stage in (1, 3)] if num_ranks == 4 else []
     offloaded = [{"zero_stage": stage, "cpu_offload": True} for stage in (1, 3)] if num_ranks == 1 else []
-    return [
-        {**layout, "precision": precision}
-        for layout in (*stages, *shared, *offloaded)
-        for precision in ("fp32", "bf16")
-    ]
+    every = (*stages, *shared, *offloaded)
+    accumulating = [{**layout, "precision": precision} for layout in every for precision in ("fp32", "bf16")]
+    single = [{"zero_stage": 0, "precision": "bf16", "global_batch_size": 1}] if num_ranks == 1 else []
+    return [*accumulating, *single]
 
 
 if __name__ == "__main__":

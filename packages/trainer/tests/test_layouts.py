@@ -107,7 +107,7 @@ def test_a_copy_for_computing_is_never_what_is_saved(make_config: MakeConfig, so
 
 def test_ranks_that_make_no_whole_copies_are_refused(make_config: MakeConfig) -> None:
     config = make_config(training={"shard_size": 3, "micro_batch_size": 1})
-    with pytest.raises(ConfigError, match=r"training.shard_size: 4 ranks are no whole number of copies with 3 ranks"):
+    with pytest.raises(ConfigError, match=r"training.shard_size: copies on 3 ranks each do not fit on 4;"):
         check_world_size(config, 4)
     with pytest.raises(ValueError, match=r"shard_size: 2 ranks cannot share a copy at zero_stage 0"):
         make_config(training={"shard_size": 2, "zero_stage": 0})

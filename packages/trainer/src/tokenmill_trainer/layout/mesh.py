@@ -22,8 +22,8 @@ def check_ranks(layout: LayoutConfig, world_size: int) -> None:
     num_shards = layout.num_shards(world_size)
     if world_size % num_shards:
         raise ConfigError(
-            f"training.shard_size: {world_size} ranks are no whole number of copies with {num_shards} ranks each; set "
-            "it to a divisor of the number of ranks, or leave it out"
+            f"training.shard_size: copies on {num_shards} ranks each do not fit on {world_size}; set it to a divisor "
+            "of the number of ranks, or leave it out"
         )
 
 
