@@ -24,8 +24,9 @@ from torch.distributed.tensor import DTensor
 
 from tokenmill_shards.reading.samples import Samples
 from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.build import initialize
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import Engine, initialize
+from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.guard.heartbeats import Heartbeats
 from tokenmill_trainer.guard.plain_words import plain_words
 from tokenmill_trainer.guard.watchdog import Watchdog

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tokenmill_shards.reading.samples import Samples
 from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.build import initialize
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import initialize
 from tokenmill_trainer.layout.memory import units
 from tokenmill_trainer.world import World, start_world
 

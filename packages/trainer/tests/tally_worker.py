@@ -10,8 +10,8 @@ from tokenmill_shards.open_samples import load_samples_manifest
 from tokenmill_shards.reading.reader import MixtureReader
 from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.batches.tokenizer import read_byte_lengths
+from tokenmill_trainer.build import initialize
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.engine import initialize
 from tokenmill_trainer.evaluation.validation import validate
 from tokenmill_trainer.world import start_world
 
