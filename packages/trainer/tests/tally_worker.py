@@ -19,7 +19,7 @@ config, folder = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2])
 reader = MixtureReader.open(config.data.mixture, config.data.sequence_length)
 with start_world() as world:
     source = GlobalBatches(conftest.OfSources(mixed=True), 8, world.rank, world.size)
-    with initialize(config, source, conftest.SOURCES) as engine:
+    with initialize(config, source, source_names=conftest.SOURCES) as engine:
         for batch in engine.batches():
             engine.backward(engine(batch))
             report = engine.step()

@@ -58,7 +58,7 @@ def test_losses_and_tokens_of_sources_are_those_of_a_separate_computation(
     config = make_config(
         loss={"chunk_tokens": chunk_tokens, "z_loss": 1e-2}, training={"micro_batch_size": micro_batch_size}
     )
-    with initialize(config, GlobalBatches(of_sources, 8), SOURCES) as engine:
+    with initialize(config, GlobalBatches(of_sources, 8), source_names=SOURCES) as engine:
         wanted = expected(engine, of_sources.samples(np.arange(8)))
         assert wanted.keys() == {"code", "prose", "rare"}
         first, *others = reports(engine)
@@ -88,7 +88,7 @@ def test_two_ranks_tell_what_one_process_tells(
     on_two_ranks("tally_worker.py", config, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == second
-    with initialize(config, GlobalBatches(of_sources, 8), SOURCES) as engine:
+    with initialize(config, GlobalBatches(of_sources, 8), source_names=SOURCES) as engine:
         (report,) = reports(engine)
         tally = report.tally
         validated = validate(
