@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-engines test-watching lint wheels sample schemas settings bench bench-corpus bench-tokenizer clean-kernels clean
+.PHONY: help install demo test test-engines test-watching lint wheels sample schemas settings bench bench-corpus bench-tokenizer bench-trainer clean-kernels clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +29,7 @@ demo: install  ## raw text to a trained and exported model, on this machine's ow
 	$(BIN)/prep lineage $(DEMO)/model
 
 test: install  ## every test but those that bring up a cluster or want trackers
-	$(BIN)/python -m pytest --ignore=tests/engines --ignore=tests/watching
+	$(BIN)/python -m pytest -n auto --dist loadfile --ignore=tests/engines --ignore=tests/watching
 
 test-engines: install  ## stages on Ray and on Slurm; as root, a one-node Slurm is installed and brought up for it
 	TOKENMILL_START_SLURM=1 $(BIN)/python -m pytest -rs tests/engines
@@ -76,6 +76,14 @@ bench-corpus: install  ## corpus rules, dedup and `prep clean` beside datatrove,
 bench-tokenizer: install  ## training and `prep tokenize` beside tokenizers, gigatoken, rustbpe, Megatron's loop and datatrove; TEXT="FILE..." adds text
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements.txt
 	for part in train encode; do $(BIN)/python benchmarks/tokenizer_$$part.py $(TEXT) || exit 1; done
+
+bench-trainer: install $(VENV)/trainer-peers/installed  ## a training step beside transformers', torchtitan's and litgpt's Llama
+	$(BIN)/python benchmarks/trainer.py --peers $(VENV)/trainer-peers/bin/python
+
+$(VENV)/trainer-peers/installed: benchmarks/requirements-trainer.txt | install
+	$(BIN)/python -m venv $(VENV)/trainer-peers
+	$(VENV)/trainer-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-trainer.txt
+	@touch $@
 
 clean-kernels:  ## forget compiled kernels
 	find packages -name '*.nb[ci]' -delete

@@ -47,7 +47,9 @@ def test_linear_takes_matrices_with_gaps() -> None:
 @pytest.mark.parametrize(("heads", "kv_heads", "length"), [(4, 4, 300), (6, 2, 257), (3, 1, 128)])
 @pytest.mark.parametrize("value_size", [16, 12])
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")  # what torch.compile itself uses
+# Two warnings of torch's compiler about itself: a deprecated part it imports, and `.grad` of inputs that are views.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_attention_is_that_of_torch(
     heads: int, kv_heads: int, length: int, value_size: int, dtype: torch.dtype, compiled: bool
 ) -> None:
