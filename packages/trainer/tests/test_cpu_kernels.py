@@ -86,3 +86,26 @@ def test_losses_are_those_of_torch_over_several_blocks(dtype: torch.dtype) -> No
     gradient = torch.autograd.grad((expected * weights + expected_z * of_log_z).sum(), wide)[0]
     torch.testing.assert_close((losses, log_z), (expected, expected_z), rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(got.float(), gradient, rtol=1e-5 if dtype == torch.float32 else 2**-8, atol=1e-7)
+
+
+def test_gradients_of_gradients_of_the_loss_are_refused() -> None:
+    logits = torch.randn(4, 7, requires_grad=True)
+    losses, _ = token_losses(logits, torch.tensor([1, 2, 3, 4]))
+    with pytest.raises(RuntimeError, match="differentiated once"):
+        torch.autograd.grad(losses.sum(), logits, create_graph=True)
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 3, 5)])
+def test_products_take_the_shapes_that_torch_takes(shape: tuple[int, ...]) -> None:
+    x, weight, bias = torch.randn(shape), torch.randn(4, 5), torch.randn(4)
+    torch.testing.assert_close(linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight, bias).dtype == torch.bfloat16
+    with pytest.raises(RuntimeError, match="shape"):
+        linear(torch.randn(2, 6), weight)
+
+
+def test_heads_that_do_not_divide_are_refused() -> None:
+    q, k = torch.randn(1, 4, 128, 8), torch.randn(1, 3, 128, 8)
+    with pytest.raises(RuntimeError):
+        attend(q, k, k)

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tokenmill_trainer.run_folder import RunFolder
+
 Pretrain = Callable[..., subprocess.CompletedProcess[str]]
 Losses = Callable[[Path], list[float]]
 
@@ -331,3 +333,14 @@ def test_weights_that_are_no_numbers_are_never_saved(
     assert done.returncode == 1
     assert "NaN or infinity" in done.stderr
     assert list((out / "checkpoints").glob("step-*")) == []
+
+
+def test_one_process_trains_into_a_folder(finished: Path, pretrain: Pretrain) -> None:
+    run = RunFolder(finished)
+    run.hold()
+    try:
+        refused = pretrain("run", "--out", finished, "--resume", check=False)
+    finally:
+        run.release()
+    assert (refused.returncode, "another process trains into this folder" in refused.stderr) == (1, True)
+    assert "all 12 steps are done already" in pretrain("run", "--out", finished, "--resume").stderr

@@ -22,11 +22,13 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
     found = None
     if resume:
         world.on_main(run.check_ours)
+        world.on_main(run.hold)
         found = world.on_main(lambda: store.newest_verified(run.checkpoints, console.say))
         if found is None:
             console.say(f"{run.path}: no checkpoint yet, starting from the beginning")
     else:
         world.on_main(run.check_free)
+        world.on_main(run.hold)
     if found is not None:
         go_on_from(found, engine, allow_changes)
         console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 IGNORED = -100
 """A label with this value is not counted and gives no gradient."""
@@ -31,6 +30,12 @@ def token_losses(logits_NV: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
 def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     """What sums of values of type `dtype` are taken in."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def refuse_second_order() -> None:
+    """Called in a backward: gradients of gradients would be wrong, and `once_differentiable` does not always say so."""
+    if torch.is_grad_enabled():
+        raise RuntimeError("this loss is differentiated once; take the gradient without create_graph=True")
 
 
 def _blocks(logits_NV: Tensor) -> Iterator[slice]:
@@ -53,8 +58,8 @@ class _TokenLosses(torch.autograd.Function):
         return losses_N, log_z_N
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, of_losses_N: Tensor, of_log_z_N: Tensor) -> tuple[Tensor, None]:
+        refuse_second_order()
         logits_NV, log_z_N, places_N1, ignored_N = ctx.saved_tensors
         of_losses_N = of_losses_N.masked_fill(ignored_N, 0.0)
         of_probability_N1 = (of_losses_N + of_log_z_N).unsqueeze(1)

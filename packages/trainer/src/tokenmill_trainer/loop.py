@@ -49,6 +49,7 @@ def train(
     with initialize(config) as engine, plain_words(engine.world):
         run = RunFolder(out)
         with open_console(engine) as console, ExitStack() as resources:
+            resources.callback(run.release)
             begin(engine, run, console, resume, allow_changes)
             trackers = resources.enter_context(trackers_of(engine, run, console))
             if engine.progress.step >= engine.config.training.steps:

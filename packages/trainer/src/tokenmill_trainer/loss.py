@@ -14,12 +14,11 @@ from typing import Any, NamedTuple
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.cross_entropy import IGNORED as IGNORED
-from tokenmill_trainer.cross_entropy import at_least_fp32, token_losses
+from tokenmill_trainer.cross_entropy import at_least_fp32, refuse_second_order, token_losses
 from tokenmill_trainer.model import Decoder
 
 Criterion = Callable[[Any, Tensor], Tensor]
@@ -161,10 +160,10 @@ class _ChunkedLoss(torch.autograd.Function):
         return total.clone(), z_loss.clone(), by_token_N
 
     @staticmethod
-    @once_differentiable
     def backward(
         ctx: Any, of_total: Tensor, of_z_loss: Tensor, of_tokens: Tensor
     ) -> tuple[Tensor, Tensor, None, None, None]:
+        refuse_second_order()
         gradient_ND, weight_gradient = ctx.gradients
         ctx.gradients = None  # scaled in place, so given once
         return gradient_ND.mul_(of_total), weight_gradient.mul_(of_total).to(ctx.weight_dtype), None, None, None

@@ -9,6 +9,8 @@ samples.jsonl  trackers/  profile/             where they are asked for (docs/wa
 loss.png  manifest.json                        when it is finished
 """
 
+import fcntl
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -63,6 +65,7 @@ class RunFolder:
         self.profile = path / "profile"
         self.plot_file = path / "loss.png"
         self.checkpoints = path / "checkpoints"
+        self._lock: int | None = None
 
     @property
     def has_run(self) -> bool:
@@ -81,6 +84,27 @@ class RunFolder:
             raise InputError(f"{self.path}: this is a file; name a folder for the run as --out")
         if not self.has_run and self.path.is_dir() and any(self.path.iterdir()):
             raise InputError(f"{self.path}: holds something that is no run; name another --out")
+
+    def hold(self) -> None:
+        """Keep other runs out of the folder until `release`, or `InputError` where one is at work in it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise InputError(
+                f"{self.path}: another process trains into this folder; wait for it, stop it, or name another --out"
+            ) from None
+        except OSError:
+            pass  # a file system without locks; then nobody is kept out
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let other runs in again."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def read_config(self) -> RunConfig:
         """The resolved settings the run was last started with, or `InputError` where this is no run."""

@@ -36,11 +36,12 @@ def attend(
     """
     if isinstance(mask, BlockMask):
         return flex_attend(q_BHLd, k_BKSd, v_BKSd, mask, scale, soft_cap)
+    own_scale = q_BHLd.shape[-1] ** -0.5 if scale is None else scale
     if soft_cap is not None:
-        return _capped(q_BHLd, k_BKSd, v_BKSd, mask, scale or q_BHLd.shape[-1] ** -0.5, soft_cap)
+        return _capped(q_BHLd, k_BKSd, v_BKSd, mask, own_scale, soft_cap)
     causal = mask is None and q_BHLd.shape[2] > 1
     if causal and cpu_attention.takes(q_BHLd, k_BKSd):
-        return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, scale or q_BHLd.shape[-1] ** -0.5)
+        return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, own_scale)
     grouped = q_BHLd.shape[1] != k_BKSd.shape[1]
     return F.scaled_dot_product_attention(
         q_BHLd, k_BKSd, v_BKSd, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped

@@ -27,7 +27,9 @@ LEAST_LENGTH, MOST_THREADS = 128, 4
 def takes(q_BHLd: Tensor, k_BKLd: Tensor) -> bool:
     """Whether `causal_attention` can, and should, compute attention of each query to all keys before it."""
     is_here = q_BHLd.device.type == "cpu" and not isinstance(q_BHLd, DTensor) and q_BHLd.dtype != torch.float64
-    is_whole = q_BHLd.shape[2] == k_BKLd.shape[2] >= LEAST_LENGTH
+    is_whole = q_BHLd.shape[2] == k_BKLd.shape[2] >= LEAST_LENGTH and q_BHLd.shape[1] % k_BKLd.shape[1] == 0
+    if torch.is_autocast_enabled("cpu"):
+        return False  # whose types SDPA knows how to choose
     return HAS_ONEDNN and is_here and is_whole and torch.get_num_threads() <= MOST_THREADS
 
 

@@ -14,9 +14,13 @@ HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyp
 
 def takes(*tensors: Tensor) -> bool:
     """Whether `product` can have these: fp32, on a CPU, whole on this rank."""
-    return HAS_ONEDNN and all(
-        tensor.dtype == torch.float32 and tensor.device.type == "cpu" and not isinstance(tensor, DTensor)
-        for tensor in tensors
+    return (
+        HAS_ONEDNN
+        and not torch.is_autocast_enabled("cpu")
+        and all(
+            tensor.dtype == torch.float32 and tensor.device.type == "cpu" and not isinstance(tensor, DTensor)
+            for tensor in tensors
+        )
     )
 
 
