@@ -37,7 +37,7 @@ test-engines: install  ## stages on Ray and on Slurm; as root, a one-node Slurm 
 test-watching: install  ## trackers, lm-evaluation-harness and the report in a browser, the real ones; as root, Chromium is installed
 	@if [ "$$(id -u)" = 0 ] && ! command -v chromium >/dev/null; then apt-get update -qq && apt-get install -y -qq chromium >/dev/null; fi
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-watching.txt
-	$(BIN)/python -m pytest -rs tests/watching
+	$(BIN)/python -m pytest -n auto --dist loadfile -rs tests/watching packages/trainer/tests/test_fp8.py
 
 lint: install  ## style, types, import contracts
 	$(BIN)/ruff check .

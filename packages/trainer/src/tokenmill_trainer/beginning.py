@@ -46,6 +46,21 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
         console.say("no bits per byte: how many bytes a token of this tokenizer spells depends on its neighbours")
     world.on_main(lambda: store.remove_unfinished(run.checkpoints))
     world.on_main(lambda: run.begin(engine.config, mixture_of(engine)))
+    console.say(describe(engine, run))
+
+
+def describe(engine: Engine, run: RunFolder) -> str:
+    """What is about to be trained, on what, where: a line for a person to check."""
+    config, world, data = engine.config, engine.world, mixture_of(engine).manifest
+    training = config.training
+    parameters = sum(parameter.numel() for parameter in engine.model.parameters())
+    batch = config.batch_plan.size_at(engine.progress.consumed_samples)
+    ranks = "" if world.size == 1 else f" × {world.size}, ZeRO {training.zero_stage}"
+    return (
+        f"{parameters:,} parameters, {training.precision} on {world.device.type}{ranks}; steps "
+        f"{engine.progress.step + 1:,} to {training.steps:,} of {batch:,} × {config.data.sequence_length:,} tokens of "
+        f"{data.name} -> {run.path}"
+    )
 
 
 def go_on_from(found: LoadedManifest[CheckpointManifest], engine: Engine, allow_changes: Collection[str]) -> None:

@@ -29,17 +29,23 @@ class SampleConfig(Frozen):
     """Of the draws: the same seed gives the same text."""
 
 
+SEEDS_APART = 0x9E3779B97F4A7C15
+"""Between prompts: the golden ratio's bits, so that seeds side by side do not meet."""
+
+
 # Not inference mode: what FSDP gathers in it could not be trained with afterwards.
 @torch.no_grad()
 def generate_ids(
-    model: Decoder, prompt: list[int], window: int, config: SampleConfig, vocab_size: int | None = None
+    model: Decoder, prompt: list[int], window: int, config: SampleConfig, vocab_size: int | None = None, number: int = 0
 ) -> Iterator[int]:
     """`num_tokens` ids that follow `prompt`, all below `vocab_size` where the model has rows beyond it.
 
     The model sees at most `window` positions, as in training. When they are full it reads the later half again as a new
-    beginning, so that a token costs one position, and each half-window one rereading.
+    beginning, so that a token costs one position, and each half-window one rereading. `number` tells prompts of one
+    seed apart: each has draws of its own.
     """
-    generator, device = torch.Generator().manual_seed(config.seed), model.embed_tokens.weight.device
+    seed, device = (config.seed + number * SEEDS_APART) % (1 << 63), model.embed_tokens.weight.device
+    generator = torch.Generator().manual_seed(seed)
     seen = list(prompt[-max(1, window // 2) :]) if len(prompt) > window else list(prompt)
     cache = KeyValueCache(model.config.num_layers, window)
     unread = seen

@@ -56,7 +56,7 @@ def _add_futures(rows: list[dict[str, Any]], run: "RunFolder", paths: list[Path]
 
 
 def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
-    """A row of the list: what the manifest says, and `state`: `listed`, `verified`, or `broken: why`."""
+    """A row of the list: what the manifest says, and `state`: `not hashed`, `verified`, or `broken: why`."""
     from tokenmill_trainer.checkpoints.store import verify_checkpoint
 
     try:
@@ -72,7 +72,7 @@ def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
         "sources": [use.model_dump() for use in manifest.sources],
         "world_size": manifest.world_size,
         "bytes": sum(entry.bytes for entry in manifest.files),
-        "state": "verified" if verify else "listed",
+        "state": "verified" if verify else "not hashed",
     }
 
 

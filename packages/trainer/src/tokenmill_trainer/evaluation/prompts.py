@@ -73,9 +73,9 @@ def continue_prompts(
     share = math.ceil(len(prompts) / world.size)
     first = world.rank * share
     # A rank without a prompt left repeats one, so that no other waits for it.
-    mine = [prompts[min(number, len(prompts) - 1)] for number in range(first, first + share)]
+    mine = [min(number, len(prompts) - 1) for number in range(first, first + share)]
     with _uncompiled():
-        new = [list(generate_ids(model, ids, window, config, vocab_size)) for ids in mine]
+        new = [list(generate_ids(model, prompts[number], window, config, vocab_size, number)) for number in mine]
     release_parameters(model)
     return [ids for part in world.gather(new) for ids in part][: len(prompts)]
 

@@ -62,9 +62,7 @@ class Anomaly:
     def error(self) -> GuardError:
         """The error that ends the run."""
         kind = NonFiniteError if self.kind is AnomalyKind.NON_FINITE else GuardError
-        return kind(
-            f"{self}; the weights are still those of step {self.step - 1}: {self.remedy}, and go on with --resume", self
-        )
+        return kind(f"{self}; the weights are those before this step: {self.remedy}, and go on with --resume", self)
 
     def __str__(self) -> str:
         numbers = f"loss {self.loss}, gradient norm {self.grad_norm}"

@@ -13,7 +13,7 @@ from tokenmill_trainer.watching.step_log import each_step
 
 LAST_STEPS = 20
 """Over so many steps the loss at the end is a mean, here and in what `pretrain run` says when it is done."""
-PLACE_FIELDS = frozenset({"step", "consumed_samples", "consumed_tokens"})
+PLACE_FIELDS = frozenset({"step", "first_sample", "consumed_samples", "consumed_tokens"})
 VALIDATION = "val_"
 """What the names of fields of validation begin with; they stand in few rows, and get points of their own."""
 

@@ -61,6 +61,7 @@ MEASURES = (
     ),
     Measure("penalty", "Penalty", "minimised besides the loss: z-loss, routers", OPTIMISER),
     Measure("tokens_per_second", "Tokens per second", "over all ranks", SPEED, unit="count", always=True),
+    Measure("samples_per_second", "Samples per second", "over all ranks", SPEED, unit="count"),
     Measure("mfu", "Model FLOPs utilisation", "share of the devices' peak", SPEED, unit="percent", always=True),
     Measure(
         "memory_bytes",
