@@ -197,7 +197,7 @@ def test_a_loss_that_spikes_is_noted_left_out_or_ends_the_run(
     with initialize(config, source) as engine:
         if action == "stop":
             with pytest.raises(
-                GuardError, match=r"step 7: loss 3.* is above .*; the weights are still those of step 6"
+                GuardError, match=r"step 7: loss 3.* is above .*; the weights are those before this step"
             ):
                 run(engine, spoil)
             return

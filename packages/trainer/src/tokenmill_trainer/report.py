@@ -34,9 +34,9 @@ class Tally:
     """Counted tokens of each source that had some."""
     num_bytes: int | None = None
     """Bytes of text that the counted tokens spell; none: not known."""
-    memory_bytes: int = 0
+    memory_bytes: int = field(default=0, compare=False)
     """The most that the rank with the most has needed so far: of tensors on a GPU, of the process on a CPU."""
-    memory_reserved_bytes: int | None = None
+    memory_reserved_bytes: int | None = field(default=None, compare=False)
     """The most that a rank has taken from its GPU so far; none on a CPU."""
 
 

@@ -89,8 +89,9 @@ class ModelConfig(Frozen):
 
     preset: str | None = None
     """Name of a published shape that fills in what is not given here: `gpt2` (`-medium`, `-large`, `-xl`),
-    `llama-2-7b`, `llama-3-8b`, `llama-3-70b`, `llama-3.1-8b`, `llama-3.1-405b`, `llama-3.2-1b`, `mistral-7b`, `qwen3-0.6b`,
-    `qwen3-8b`, `olmo-2-7b`, `gemma-2-9b`, `mixtral-8x7b`, `qwen3-30b-a3b`, `deepseek-v2-lite`, `deepseek-v3`, `tiny`."""
+    `llama-2-7b`, `llama-3-8b`, `llama-3-70b`, `llama-3.1-8b`, `llama-3.1-405b`, `llama-3.2-1b`, `mistral-7b`,
+    `qwen3-0.6b`, `qwen3-8b`, `olmo-2-7b`, `gemma-2-9b`, `mixtral-8x7b`, `qwen3-30b-a3b`, `deepseek-v2-lite`,
+    `deepseek-v3`, `tiny`."""
     vocab_size: int | None = Field(default=None, gt=0)
     """Rows of the embedding; none: the `padded_vocab_size` of the mixture's tokenizer."""
     hidden_size: int = Field(default=256, gt=0)
