@@ -159,10 +159,7 @@ def main(arguments: Sequence[str]) -> None:
         memory = torch.cuda.get_device_properties(0).total_memory
         plans = [plan(name, {"preset": name}, LENGTH, memory, world_size) for name in PRESETS]
         if is_main:
-            print(
-                f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}; "
-                f"utilisation of {PEAK_FLOPS / 1e12} TFLOP/s"
-            )
+            print(f"{torch.cuda.get_device_name(0)}, torch {torch.__version__}, of {PEAK_FLOPS / 1e12} TFLOP/s")
     if is_main:
         print("| model | GPUs | micro-batch | tokens/s | MFU | peak memory |\n|---|---|---|---|---|---|", flush=True)
     for planned in plans:
