@@ -59,6 +59,16 @@ def test_one_outlier_does_not_hide_the_next_and_a_new_level_is_learnt() -> None:
     assert found[learnt_after:] == [None] * (40 - learnt_after)
 
 
+@pytest.mark.parametrize("level", [2.0, 2.3, 0.1, 0.0])
+@pytest.mark.parametrize("by", [1e-3, 0.5, 1e6])
+def test_a_new_level_is_learnt_where_all_before_were_equal(level: float, by: float) -> None:
+    judge = Judge(GuardConfig(spike="skip"))
+    found = judge_all(judge, [level] * 200 + [level + by] * 200)
+    spikes = [n for n, one in enumerate(found) if one is not None]
+    assert len(spikes) < judge.config.max_skips
+    assert all(one < 220 for one in spikes)
+
+
 def test_values_that_are_no_numbers_do_not_enter_the_window() -> None:
     judge = Judge(GuardConfig(window=16, min_history=6, non_finite="skip"))
     judge_all(judge, [*LEVEL, math.nan, *LEVEL, math.inf])
