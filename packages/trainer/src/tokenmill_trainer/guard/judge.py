@@ -7,7 +7,7 @@
 σ is the sample standard deviation over the last `window` steps, of loss and norm each, as in OLMo 2 (arXiv:2501.00656).
 A value above its limit enters the window as the limit: one outlier does not blind the rule to the next, while a level
 that stays is learnt within some steps. Values that are all equal say nothing about how far they scatter: nothing is a
-spike then, and the next enters as it is. All ranks have the same numbers, so they decide alike without asking each other.
+spike then, and the next enters as it is. All ranks have the same numbers, so they decide alike without asking.
 """
 
 import math
