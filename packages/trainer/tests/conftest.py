@@ -57,6 +57,21 @@ class HandMade(nn.Module):
         return self.out(x)  # type: ignore[no-any-return]
 
 
+class Branching(HandMade):
+    """Takes one block or both, in this order or that, as the micro-batch says; some weights have no gradient at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(32, 32)
+        self.blocks[0].up.bias.requires_grad_(False)  # type: ignore[union-attr]
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.tokens(ids)
+        for place in ([0], [0, 1], [1, 0])[int(ids.sum()) % 3]:
+            x = self.blocks[place](x)
+        return self.out(x)  # type: ignore[no-any-return]
+
+
 class MeanBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -80,9 +95,11 @@ class LogitsOnly(nn.Module):
 
 
 def own_model(kind: str) -> nn.Module:
-    """`hand-made`, or a tiny `gpt2` (tied head, no dropout) or `llama` of transformers, at random start weights."""
+    """`hand-made`, `branching`, or a tiny `gpt2` (tied head, no dropout) or `llama` of transformers, untrained."""
     if kind == "hand-made":
         return HandMade()
+    if kind == "branching":
+        return Branching()
     import transformers
 
     if kind == "gpt2":

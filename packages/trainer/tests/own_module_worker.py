@@ -35,6 +35,8 @@ def train(config: RunConfig, kind: str | None, world: World, folder: Path) -> li
                 reports.append([report.loss, report.grad_norm])
                 if report.progress.step == 2 and kind is not None:
                     checkpoint.save(engine, folder / f"{kind}-{config.training.zero_stage}")
+        if kind == "branching":
+            reports += [[weight.double().sum().item(), weight.norm().item()] for weight in engine.model.parameters()]
     return reports
 
 
@@ -53,6 +55,10 @@ with start_world() as world:
     for kind, stage in RUNS:
         training = base.training.model_copy(update={"zero_stage": stage})
         results[f"{kind}-{stage}"] = train(base.model_copy(update={"training": training}), kind, world, folder)
+    for precision in ("fp32", "bf16"):
+        training = base.training.model_copy(update={"precision": precision, "zero_stage": 0})
+        branching = base.model_copy(update={"training": training})
+        results[f"branching-{precision}"] = train(branching, "branching", world, folder / precision)
     decoder = {
         "model": ModelConfig.model_validate({"vocab_size": conftest.VOCABULARY, **DECODER}),
         "training": base.training.model_copy(update={"zero_stage": 3}),

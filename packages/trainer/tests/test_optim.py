@@ -1,6 +1,7 @@
 """Optimizers and groups on one process, each optimizer beside an independent one."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,8 +9,10 @@ from pydantic import ValidationError
 from torch import nn
 
 from tokenmill_core.errors import ConfigError
-from tokenmill_trainer import RunConfig, initialize
+from tokenmill_trainer import Engine, RunConfig, initialize
 from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.checkpoints import checkpoint
+from tokenmill_trainer.checkpoints.store import require_verified
 from tokenmill_trainer.model import Decoder, ModelConfig
 from tokenmill_trainer.optim import GroupConfig, OptimizerConfig, build_optimizer, set_learning_rate
 from tokenmill_trainer.optim.adafactor import Adafactor
@@ -151,6 +154,60 @@ def test_adafactor_is_torch_s() -> None:
     steps(Adafactor([{"params": ours}], lr=0.02, weight_decay=0.1), ours)
     steps(torch.optim.Adafactor(theirs, lr=0.02, weight_decay=0.1, foreach=False), theirs)
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("zero_stage", [0, 3])
+@pytest.mark.parametrize("kind", ["adamw", "muon", "adafactor"])
+def test_a_save_before_the_first_step_changes_nothing(
+    make_config: Callable[..., RunConfig], source: GlobalBatches, tmp_path: Path, kind: str, zero_stage: int
+) -> None:
+    config = make_config(optimizer={"kind": kind}, training={"steps": 3, "zero_stage": zero_stage})
+    reports = []
+    for is_saved in (False, True):
+        with initialize(config, source) as engine:
+            if is_saved:
+                checkpoint.save(engine, tmp_path)
+            saved = checkpoint.tensors(engine)["optimizer"]
+            assert len(saved) >= len(list(engine.model.parameters()))
+            assert not any(value.any() for value in saved.values()), "step 0, and moments of zeros"
+            reports.append(losses_of(engine))
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon", "adafactor"])
+def test_a_parameter_that_never_has_a_gradient_is_no_obstacle(
+    make_config: Callable[..., RunConfig],
+    make_own_model: Callable[[str], nn.Module],
+    source: GlobalBatches,
+    tmp_path: Path,
+    kind: str,
+) -> None:
+    def model() -> nn.Module:
+        torch.manual_seed(0)
+        made = make_own_model("hand-made")
+        made.pooler = nn.Linear(32, 32)
+        return made
+
+    values = make_config(optimizer={"kind": kind}, training={"steps": 4}).model_dump(exclude={"model"})
+    config = RunConfig.model_validate(values)
+    with initialize(config, source, model=model()) as engine:
+        unbroken = losses_of(engine, tmp_path)
+    with initialize(config, source, model=model()) as engine:
+        checkpoint.restore(engine, require_verified(tmp_path, pytest.fail))
+        assert losses_of(engine) == unbroken[2:]
+
+
+def losses_of(engine: Engine, folder: Path | None = None) -> list[tuple[float, float]]:
+    """(loss, norm) of all steps that are left; saved after step 2 in `folder`."""
+    found = []
+    for batch in engine.batches():
+        engine.backward(engine(batch))
+        report = engine.step()
+        assert report is not None
+        found.append((report.loss, report.grad_norm))
+        if folder is not None and report.progress.step == 2:
+            checkpoint.save(engine, folder)
+    return found
 
 
 @pytest.mark.parametrize(("kind", "lr"), [("muon", 0.02), ("adafactor", 0.05)])

@@ -89,6 +89,18 @@ def test_one_rank_and_two_train_as_a_plain_loop_does(
     torch.testing.assert_close(torch.tensor(first, dtype=torch.float64), expected, atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_ranks_agree_whatever_weights_each_micro_batch_uses(
+    two_ranks: Path, make_own_model: MakeModel, source: GlobalBatches, precision: str
+) -> None:
+    first, second = json.loads((two_ranks / f"branching-{precision}.json").read_text())
+    assert first == second, "losses, norms, or the weights at the end"
+    model = seeded(make_own_model, "branching")
+    expected = run(settings(training={"precision": precision}), source, model)
+    found = torch.tensor(first[: len(expected)], dtype=torch.float64)
+    torch.testing.assert_close(found, expected, atol=2e-5 if precision == "fp32" else 2e-3, rtol=0)
+
+
 def test_two_ranks_recompute_as_one_that_keeps_all(
     two_ranks: Path, source: GlobalBatches, on_one_process: Callable[..., torch.Tensor]
 ) -> None:

@@ -32,6 +32,7 @@ from tokenmill_trainer.batches.data import RankSamples
 from tokenmill_trainer.batches.micro_batches import Batch, micro_batches
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.guard.anomaly import Action, Anomaly
+from tokenmill_trainer.guard.buffers import HeldBuffers
 from tokenmill_trainer.guard.judge import Judge
 from tokenmill_trainer.layout.gradients import global_gradient_norm, scale_gradients
 from tokenmill_trainer.layout.sharding import finish_backward, prepare_backward, replicas
@@ -95,6 +96,7 @@ class Engine:
         self._tally = StepTally(source_names, world)
         self._source = source
         self._sum_losses = sum_losses
+        self._buffers = HeldBuffers(model)
         self._moves = 0
         self._resources = ExitStack()
         self._current: Batch | None = None
@@ -138,6 +140,8 @@ class Engine:
         The routers' losses are means over all tokens, so theirs is weighted by the micro-batch's share of the samples.
         """
         self.on_phase("forward")
+        if self._current is None:
+            self._buffers.hold()
         self._current = batch
         sums = self._sum_losses(self.model, batch.inputs, batch.labels, batch.positions)
         self._tally.add(batch, sums.by_token)
@@ -173,7 +177,7 @@ class Engine:
     def step(self) -> StepReport | None:
         """After the last micro-batch: judge it, clip, update the weights, and report; before it, nothing.
 
-        Errors: `GuardError` on every rank where the guard ends the run; no weight has changed then.
+        Errors: `GuardError` on every rank where the guard ends the run; no weight and no buffer has changed then.
         """
         batch = self._current
         assert batch is not None, "step() follows backward()"
@@ -184,7 +188,7 @@ class Engine:
         overflow = self._is_overflow(loss, norm)
         anomaly = None if overflow else self._judge(batch, loss, norm)
         skipped = overflow or (anomaly is not None and anomaly.action is not Action.NOTE)
-        lr = 0.0 if skipped else self._update_weights(norm)
+        lr = self._leave_out() if skipped else self._update_weights(norm)
         self._forget_step()
         if anomaly is not None and anomaly.action is Action.STOP:
             raise anomaly.error()
@@ -239,6 +243,11 @@ class Engine:
         if self.average is not None:
             self.average.update()
         return lr
+
+    def _leave_out(self) -> float:
+        """All stays as it was before the step, what the forwards have changed included."""
+        self._buffers.put_back()
+        return 0.0
 
     def _forget_step(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)

@@ -21,6 +21,7 @@ from tokenmill_shards.open_samples import SamplesManifest
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.guard.anomaly import NonFiniteError
+from tokenmill_trainer.guard.buffers import persistent_buffers
 from tokenmill_trainer.layout.sharding import release_parameters
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.report import Progress
@@ -72,13 +73,13 @@ def capture(engine: Engine, copied: Callable[[Sections], Sections] = lambda sect
     """The engine's state now. Collective.
 
     Without `copied` its tensors are the engine's own, which the next step changes. Errors: `NonFiniteError` on every
-    rank where the weights hold NaN or infinity: every checkpoint is one that a run can go on from.
+    rank where the weights hold NaN or infinity, or buffers NaN: every checkpoint is one that a run can go on from.
     """
     progress = engine.progress
-    if engine.world.any(not _all_finite(_local_weights(engine))):
+    if engine.world.any(not _all_finite(_local_weights(engine)) or _any_nan(persistent_buffers(engine.model))):
         raise NonFiniteError(
-            f"step {progress.step}: the weights hold NaN or infinity and are not saved; go on from the last "
-            "checkpoint with --resume and a lower optimizer.lr (--allow-change schedule)"
+            f"step {progress.step}: the weights hold NaN or infinity, or buffers NaN, and are not saved; go on "
+            "from the last checkpoint with --resume and a lower optimizer.lr (--allow-change schedule)"
         )
     return Snapshot(
         tensors=copied(tensors(engine)),
@@ -118,6 +119,11 @@ def _all_finite(values: list[Tensor]) -> bool:
     if bool(torch.stack([value.sum() for value in values]).isfinite().all()):
         return True
     return all(bool(value.isfinite().all()) for value in values)  # finite values can have a sum that is not
+
+
+def _any_nan(buffers: dict[str, Tensor]) -> bool:
+    """Infinity may stand in a buffer for good, such as a mask."""
+    return any(bool(buffer.isnan().any()) for buffer in buffers.values())
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:

@@ -6,7 +6,8 @@
 
 σ is the sample standard deviation over the last `window` steps, of loss and norm each, as in OLMo 2 (arXiv:2501.00656).
 A value above its limit enters the window as the limit: one outlier does not blind the rule to the next, while a level
-that stays is learnt within some steps. All ranks have the same numbers, so they decide alike without asking each other.
+that stays is learnt within some steps. Values that are all equal say nothing about how far they scatter: nothing is a
+spike then, and the next enters as it is. All ranks have the same numbers, so they decide alike without asking.
 """
 
 import math
@@ -22,6 +23,8 @@ from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.guard.anomaly import Action, Anomaly, AnomalyKind
 
 MAX_WINDOW = 1024
+FLAT = 1e-6
+"""Values whose σ is no larger a share of their mean are equal: they are computed in fp32, which rounds by 6e-8."""
 
 
 class GuardConfig(Frozen):
@@ -84,7 +87,9 @@ class Judge:
         if len(self._window) < min(self.config.min_history, self.config.window):
             return math.inf, math.inf
         values = np.array(self._window)
-        loss, norm = values.mean(0) + self.config.spike_factor * values.std(0, ddof=1)
+        mean, deviation = values.mean(0), values.std(0, ddof=1)
+        limits = mean + self.config.spike_factor * deviation
+        loss, norm = np.where(deviation > FLAT * abs(mean), limits, math.inf)
         return float(loss), float(norm)
 
     def state(self) -> Tensor:

@@ -1,11 +1,15 @@
 """A model that lies whole on its rank, because there is nobody to share it with: FSDP2 would only copy it.
 
     weights fp32 ─ cast, at a step's first forward ─▶ copy ─ forward, backward ─▶ a gradient
-        ▲                                                                             │ as soon as it is there
+        ▲                                                                             │ as soon as its turn comes
         └──── optimizer ◀──── gradients fp32, summed over micro-batches and ranks ◀───┘
 
 In fp32 the weights themselves are used, and there is no copy. Otherwise the copy stands in their place in the modules
 from the first forward of a step to its last backward. The numbers are those of FSDP2 with the same precision.
+
+Sums travel in one order on every rank, from the last weight to the first, about as backward meets them. A weight that
+the last backward of this rank has not met waits for its end; one without a gradient adds zeros to the others' sum, and
+where no rank has one it stays without.
 """
 
 from functools import partial
@@ -25,12 +29,16 @@ class Whole:
         self.replicas = replicas
         self._dtype = dtype
         self._places = _places(model)
+        self._order = [weight for weight in reversed(self._places) if weight.requires_grad]
+        self._ready: set[Tensor] = set()
+        self._num_begun = 0
+        """Weights of `_order` whose sum is under way."""
         self._copies: dict[nn.Parameter, nn.Parameter] = {}
         self._is_last = False
         self._sums: list[dist.Work] = []
         setattr(model, _ATTRIBUTE, self)
         if dtype == torch.float32:
-            for weight in self._places:
+            for weight in self._order:
                 weight.register_post_accumulate_grad_hook(self._sum_over_replicas)  # type: ignore[no-untyped-call]
         else:
             model.register_forward_pre_hook(lambda *_: self._use_copy())
@@ -41,10 +49,9 @@ class Whole:
 
     def finish_backward(self) -> None:
         """After the backward; after the last one all sums are there, and the weights are back in their place."""
-        for work in self._sums:
-            work.wait()
-        self._sums.clear()
         if self._is_last:
+            if self.replicas is not None:
+                self._finish_sums(self.replicas)
             self.release()
 
     def release(self) -> None:
@@ -80,11 +87,36 @@ class Whole:
         self._sum_over_replicas(weight)
 
     def _sum_over_replicas(self, weight: Tensor) -> None:
-        if self._is_last and self.replicas is not None:
-            assert weight.grad is not None
-            work = dist.all_reduce(weight.grad, group=self.replicas, async_op=True)
-            assert work is not None
-            self._sums.append(work)
+        """The gradient of `weight` is complete: sum it, and those that waited for it, if it is its turn."""
+        if not self._is_last or self.replicas is None:
+            return
+        self._ready.add(weight)
+        while self._num_begun < len(self._order) and self._order[self._num_begun] in self._ready:
+            self._begin_sum(self.replicas)
+
+    def _begin_sum(self, replicas: dist.ProcessGroup) -> None:
+        gradient = self._order[self._num_begun].grad
+        assert gradient is not None
+        self._num_begun += 1
+        self._sums.append(_all_reduce(gradient, dist.ReduceOp.SUM, replicas))
+
+    def _finish_sums(self, replicas: dist.ProcessGroup) -> None:
+        missing = [place for place, weight in enumerate(self._order) if weight.grad is None]
+        has_gradient = torch.ones(len(self._order), dtype=torch.int32, device=self._order[0].device)
+        for place in missing:
+            has_gradient[place] = 0
+            self._order[place].grad = torch.zeros_like(self._order[place])
+        while self._num_begun < len(self._order):
+            self._begin_sum(replicas)
+        self._sums.append(_all_reduce(has_gradient, dist.ReduceOp.MAX, replicas))
+        for work in self._sums:
+            work.wait()
+        for place in missing:
+            if not has_gradient[place]:
+                self._order[place].grad = None
+        self._sums.clear()
+        self._ready.clear()
+        self._num_begun = 0
 
 
 def whole(model: nn.Module) -> Whole:
@@ -92,6 +124,12 @@ def whole(model: nn.Module) -> Whole:
     found = getattr(model, _ATTRIBUTE)
     assert isinstance(found, Whole)
     return found
+
+
+def _all_reduce(tensor: Tensor, how: dist.ReduceOp.RedOpType, group: dist.ProcessGroup) -> dist.Work:
+    work: dist.Work | None = dist.all_reduce(tensor, how, group=group, async_op=True)
+    assert work is not None
+    return work
 
 
 def _free(tensor: Tensor) -> None:

@@ -23,6 +23,9 @@ class Adafactor(torch.optim.Optimizer):
 
     def __init__(self, groups: list[dict[str, Any]], *, lr: float, weight_decay: float = 0.0) -> None:
         super().__init__(groups, {"lr": lr, "weight_decay": weight_decay})
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = _start_state(parameter.detach())
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -35,28 +38,29 @@ class Adafactor(torch.optim.Optimizer):
 
     def _update(self, parameter: Tensor, gradient: Tensor, lr: float, weight_decay: float) -> None:
         state, tiny = self.state[parameter], torch.finfo(parameter.dtype).eps
-        state.setdefault("step", torch.zeros(())).add_(1)
-        step = state["step"].item()
+        step = state["step"].add_(1).item()
         size = rms(parameter).clamp_min(MIN_RMS) * min(lr, step**-0.5)
         parameter.mul_(1 - lr * weight_decay)
         update = gradient * _second_moment(state, gradient, step**BETA2_DECAY, tiny).clamp_min(tiny**2).rsqrt()
         parameter.sub_(update * (size / (rms(update) / MAX_UPDATE_RMS).clamp_min(1.0)))
 
 
+def _start_state(parameter: Tensor) -> dict[str, Tensor]:
+    """Step 0 and a second moment of zeros, laid out as that of a gradient will be. Collective where it is sharded."""
+    step = torch.zeros(())
+    if parameter.ndim < 2:
+        return {"step": step, "variance": torch.zeros_like(parameter)}
+    return {"step": step, "rows": mean(parameter, -1).zero_(), "columns": mean(parameter, -2).zero_()}
+
+
 def _second_moment(state: dict[str, Tensor], gradient: Tensor, share: float, tiny: float) -> Tensor:
     """The second moment's estimate, of the gradient's shape, after taking in `share` of it."""
     square = gradient.square()
     if gradient.ndim < 2:
-        return _averaged(state, "variance", square, share)
-    rows = _averaged(state, "rows", mean(square, -1), share)
-    columns = _averaged(state, "columns", mean(square, -2), share)
+        return state["variance"].lerp_(square, share)
+    rows = state["rows"].lerp_(mean(square, -1), share)
+    columns = state["columns"].lerp_(mean(square, -2), share)
     return rows * columns / mean(rows, -2).clamp_min(tiny)
-
-
-def _averaged(state: dict[str, Tensor], name: str, value: Tensor, share: float) -> Tensor:
-    if name not in state:
-        state[name] = torch.zeros_like(value)
-    return state[name].lerp_(value, share)
 
 
 def mean(tensor: Tensor, dim: int) -> Tensor:

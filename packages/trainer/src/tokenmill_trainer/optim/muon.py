@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim.adamw import adamw
 
+from tokenmill_trainer.optim.start_state import adamw_state
+
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """Coefficients of X ← aX + (bA + cA²)X, A = XXᵀ, chosen for a steep rise at 0 (Jordan et al., 2024)."""
 NUM_ITERATIONS = 5
@@ -62,6 +64,10 @@ class Muon(torch.optim.Optimizer):
         self._replicas = replicas
         defaults = {"lr": lr, "momentum": momentum, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(groups, {**defaults, "muon": True})
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                zeros = {"momentum": torch.zeros_like(parameter)} if group["muon"] else adamw_state(parameter)
+                self.state[parameter] = zeros
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -83,14 +89,11 @@ class Muon(torch.optim.Optimizer):
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None
-        state = self.state[parameter]
-        if not state:
-            state["momentum"] = torch.zeros_like(parameter)
-        average: Tensor = state["momentum"].lerp_(parameter.grad, 1 - momentum)
+        average: Tensor = self.state[parameter]["momentum"].lerp_(parameter.grad, 1 - momentum)
         return parameter.grad.lerp(average, momentum)
 
     def _adamw(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
-        states = [self._adamw_state(parameter) for parameter in parameters]
+        states = [self.state[parameter] for parameter in parameters]
         beta1, beta2 = group["betas"]
         adamw(
             parameters,
@@ -108,14 +111,6 @@ class Muon(torch.optim.Optimizer):
             eps=group["eps"],
             maximize=False,
         )
-
-    def _adamw_state(self, parameter: Tensor) -> dict[str, Tensor]:
-        state: dict[str, Tensor] = self.state[parameter]
-        if not state:
-            state["step"] = torch.zeros((), device=parameter.device)
-            state["exp_avg"] = torch.zeros_like(parameter)
-            state["exp_avg_sq"] = torch.zeros_like(parameter)
-        return state
 
 
 def orthogonal_updates(directions: Iterator[Tensor], replicas: dist.ProcessGroup | None = None) -> Iterator[Tensor]:

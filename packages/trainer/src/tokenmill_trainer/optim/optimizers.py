@@ -12,6 +12,7 @@ from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.optim.adafactor import Adafactor
 from tokenmill_trainer.optim.groups import HEAD, GroupConfig, embedding_names, parameter_groups
 from tokenmill_trainer.optim.muon import Muon
+from tokenmill_trainer.optim.start_state import adamw_state
 
 OptimizerKind = Literal["adamw", "muon", "adafactor"]
 
@@ -58,6 +59,7 @@ def build_optimizer(
 ) -> torch.optim.Optimizer:
     """The optimizer of `config` over the parameters of `model`, sharded or not.
 
+    What it remembers is there from the start, all zeros. Collective where adafactor's parameters are sharded.
     `replicas` are the ranks that hold the same parameters whole, if any do: they share the work of dear updates.
 
     Errors: `ConfigError` where a rule of `config.groups` matches nothing.
@@ -82,7 +84,10 @@ def build_optimizer(
         case "adafactor":
             return Adafactor(groups, lr=config.lr)
         case "adamw":
-            return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+            optimizer = torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+            for group in groups:
+                optimizer.state.update({parameter: adamw_state(parameter) for parameter in group["params"]})
+            return optimizer
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
