@@ -83,7 +83,7 @@ def test_it_grows_after_steps_without_overflow_and_stays_a_power_of_two() -> Non
     assert scale.scale == INITIAL_SCALE
     scale.update(overflow=False)
     assert scale.scale == 2 * INITIAL_SCALE
-    for _ in range(10 * GROWTH_INTERVAL):
+    for _ in range(16 * GROWTH_INTERVAL):
         scale.update(overflow=False)
     assert scale.scale == MAX_SCALE
 

@@ -6,13 +6,16 @@ file.toml ─▶ dict ─┐
 
 import difflib
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from tokenmill_core import storage
 from tokenmill_core.errors import ConfigError
+
+Location = tuple[int | str, ...]
+"""The path of a setting, by its names; empty for the whole."""
 
 C = TypeVar("C", bound=BaseModel)
 
@@ -73,12 +76,14 @@ def parse_value(text: str) -> Any:
     return parsed["value"] if len(parsed) == 1 else text.strip()
 
 
-def validate_config(model: type[C], values: Mapping[str, Any], where: str) -> C:
-    """`values` as a `model`; `where` names their origin in messages."""
+def validate_config(model: type[C], values: Mapping[str, Any], where: str | Callable[[Location], str]) -> C:
+    """`values` as a `model`; `where` names their origin in messages, or that of the setting at a path."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{where}: {line}" for line in _problems(model, error))) from error
+        origins = [where if isinstance(where, str) else where(item["loc"]) for item in error.errors()]
+        lines = zip(origins, _problems(model, error), strict=True)
+        raise ConfigError("\n".join(f"{origin}: {line}" for origin, line in lines)) from error
 
 
 def _problems(model: type[BaseModel], error: ValidationError) -> list[str]:
@@ -107,7 +112,7 @@ def _first_setting(model: type[BaseModel], item: Any) -> str:
     return f"{next(iter(found.model_fields))}={item['input']}" if found else "name=value"
 
 
-def _nearest(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
+def _nearest(model: type[BaseModel], location: Location) -> str:
     owner: Any = model
     for part in location[:-1]:
         owner = _child(owner, part)

@@ -4,18 +4,24 @@
 on --resume without --config: those of the run itself                <  --mixture  <  --set
 """
 
+import math
 import os
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tokenmill_core import storage
-from tokenmill_core.config import apply_override, merge, read_toml, validate_config
+from tokenmill_core.config import Location, apply_override, merge, read_toml, validate_config
 from tokenmill_core.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from tokenmill_trainer.config import RunConfig
+
+INSTEAD = {("training", "steps"): "tokens", ("schedule", "warmup_steps"): "warmup_tokens"}
+"""Settings that say the same as another, and before it."""
 
 
 def read_settings(
@@ -32,7 +38,7 @@ def read_settings(
     from tokenmill_trainer.config import RunConfig
     from tokenmill_trainer.run_folder import RunFolder, locate_mixture
 
-    folder = RunFolder(out)
+    folder, given = RunFolder(out), config_path
     if not resume:
         folder.check_free()
     elif config_path is None and folder.has_run:
@@ -41,12 +47,14 @@ def read_settings(
     if config_path is None and mixture is None:
         raise InputError("name what to train on: --mixture PATH, and --config FILE for the settings")
     values = read_toml(config_path) if config_path else {}
-    if deepspeed is not None:
-        values = _with_deepspeed(values, deepspeed, None if resume else config_path)
-    values = merge(values, _options(mixture, init_from))
+    theirs = _from_deepspeed(values, overrides, deepspeed) if deepspeed else {}
+    if deepspeed and config_path:
+        _refuse_contradictions(values, theirs, config_path, deepspeed, whole=given is not None)
+    values = merge(merge(values, theirs), _options(mixture, init_from))
     for override in overrides:
         apply_override(values, override)
-    config = validate_config(RunConfig, values if resume else _with_initial_model(values), config_path or "settings")
+    origin = partial(_origin, values, theirs, config_path or "settings", deepspeed)
+    config = validate_config(RunConfig, values if resume else _with_initial_model(values), origin)
     if resume and not config.data.mixture and folder.has_run:
         config = _with_mixture(config, locate_mixture(folder))
     return _with_absolute_places(config)
@@ -57,30 +65,57 @@ def _options(mixture: str | None, init_from: str | None) -> dict[str, Any]:
     return {**options, "init_from": init_from} if init_from else options
 
 
-def _with_deepspeed(values: dict[str, Any], path: str, config_path: str | None) -> dict[str, Any]:
-    """`values` with those of the DeepSpeed config on top; the file `config_path` must not say otherwise."""
-    from tokenmill_trainer.deepspeed import read_deepspeed
+def _from_deepspeed(values: dict[str, Any], overrides: tuple[str, ...], path: str) -> dict[str, Any]:
+    """What the DeepSpeed config at `path` comes to in a run that has `values` and `overrides` otherwise."""
+    from tokenmill_trainer.deepspeed import RunValues, read_deepspeed
     from tokenmill_trainer.world import is_main_process
 
-    translated = read_deepspeed(path, int(os.environ.get("WORLD_SIZE", "1")))
-    if config_path is not None:
-        _refuse_contradictions(values, translated.settings, config_path, path)
+    values = deepcopy(values)
+    for override in overrides:
+        apply_override(values, override)
+    translated = read_deepspeed(path, RunValues.of(values, int(os.environ.get("WORLD_SIZE", "1"))))
     if translated.hints and is_main_process():
         click.echo(f"{path}: nothing to set here for {', '.join(translated.hints)}", err=True)
-    return merge(values, translated.settings)
+    # A section that is a value there is for validation to refuse.
+    return {name: section for name, section in translated.settings.items() if isinstance(values.get(name, {}), dict)}
 
 
 def _refuse_contradictions(
-    ours: dict[str, Any], theirs: dict[str, Any], our_file: str, their_file: str, path: str = ""
+    ours: dict[str, Any], theirs: dict[str, Any], our_file: str, their_file: str, *, whole: bool
 ) -> None:
-    for name in sorted(ours.keys() & theirs.keys()):
-        mine, other = ours[name], theirs[name]
-        if isinstance(mine, dict) and isinstance(other, dict):
-            _refuse_contradictions(mine, other, our_file, their_file, f"{path}{name}.")
-        elif mine != other:
-            raise ConfigError(
-                f"{path}{name}: {mine!r} in {our_file}, but {their_file} comes to {other!r}; take one of them out"
-            )
+    """`ConfigError` where the two say different things; unless `whole`, only where theirs would have no effect."""
+    for section, name, value in ((section, *item) for section, settings in theirs.items() for item in settings.items()):
+        mine, instead = ours.get(section, {}), INSTEAD.get((section, name), "")
+        if instead in mine:
+            clash = instead
+        elif whole and name in mine and not _same(mine[name], value):
+            clash = name
+        else:
+            continue
+        raise ConfigError(
+            f"{section}.{clash}: {mine[clash]!r} in {our_file}, but {their_file} comes to {section}.{name} {value!r}; "
+            "take one of them out"
+        )
+
+
+def _same(mine: Any, other: Any) -> bool:
+    """Equal, but for the last digits of a ratio."""
+    if isinstance(mine, float) and isinstance(other, float):
+        return math.isclose(mine, other, rel_tol=1e-9)
+    return bool(mine == other)
+
+
+def _origin(
+    values: dict[str, Any], theirs: dict[str, Any], ours: str, deepspeed: str | None, location: Location
+) -> str:
+    """The file to name in a message about the setting at `location`; both where it is about several."""
+    section, name = [str(part) for part in (*location, "", "")[:2]]
+    if deepspeed is None or (section and section not in theirs):
+        return ours
+    if not name:
+        return f"{ours} and {deepspeed}"
+    settings = theirs[section]
+    return deepspeed if name in settings and values[section].get(name) == settings[name] else ours
 
 
 def _with_initial_model(values: dict[str, Any]) -> dict[str, Any]:

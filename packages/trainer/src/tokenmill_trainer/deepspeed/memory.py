@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tokenmill_trainer.deepspeed.section import Section
+from tokenmill_trainer.deepspeed.section import AUTO, Section
 
 HINTS = (
     "contiguous_gradients",
@@ -21,18 +21,36 @@ HINTS = (
     "log_trace_cache_warnings",
     "legacy_stage1",
     "cpu_offload_use_pin_memory",
-    "stage3_prefetch_bucket_size",
-    "stage3_param_persistence_threshold",
-    "stage3_model_persistence_threshold",
-    "stage3_max_live_parameters",
-    "stage3_max_reuse_distance",
-    "stage3_gather_16bit_weights_on_model_save",
-    "stage3_gather_fp16_weights_on_model_save",
-    "stage3_module_granularity_threshold",
-    "stage3_use_all_reduce_for_fetch_params",
-    "stage3_allgather_sequential",
+    "elastic_checkpoint",
+    "compute_grad_norm",
+    "parameter_alignment",
+    "pipeline_loading_checkpoint",
+    "enable_sanity_checks",
+    "save_muon_momentum_buffer_in_memory",
+    "leaf_module",
 )
-"""Sizes of buckets and the like. FSDP2 has its own; checkpoints are sharded, and `pretrain export` gathers."""
+"""Sizes of buckets and the like. FSDP2 has its own; checkpoints are sharded, load on any number of ranks, and
+`pretrain export` gathers."""
+STAGE3_HINTS = (
+    "prefetch_bucket_size",
+    "param_persistence_threshold",
+    "model_persistence_threshold",
+    "max_live_parameters",
+    "max_reuse_distance",
+    "gather_16bit_weights_on_model_save",
+    "gather_fp16_weights_on_model_save",
+    "module_granularity_threshold",
+    "use_all_reduce_for_fetch_params",
+    "allgather_sequential",
+)
+"""More of them, which are written with the prefix `stage3_` or without it."""
+CHECKPOINTING = (
+    "partition_activations",
+    "number_checkpoints",
+    "contiguous_memory_optimization",
+    "synchronize_checkpoint_boundary",
+    "profile",
+)
 QUANTIZED = ("zero_quantized_weights", "zero_quantized_nontrainable_weights", "zero_quantized_gradients")
 
 
@@ -51,9 +69,8 @@ def zero(section: Section) -> dict[str, Any]:
     shard = section.count("mics_shard_size")
     if shard is not None and shard > 0:
         values["shard_size"] = shard
-    section.hint(*HINTS, "mics_hierarchical_params_gather")
+    section.hint(*HINTS, *STAGE3_HINTS, *(f"stage3_{name}" for name in STAGE3_HINTS), "mics_hierarchical_params_gather")
     section.only("zero_hpz_partition_size", (0, 1), "for shards within a node use mics_shard_size")
-    section.only("elastic_checkpoint", (False,), "checkpoints load on any number of ranks as they are")
     for name in QUANTIZED:
         section.only(name, (False,), "weights and gradients travel as they are")
     section.finish()
@@ -74,9 +91,13 @@ def _offloads(section: Section, key: str) -> bool:
 
 
 def activation_checkpointing(section: Section) -> dict[str, Any]:
-    """`[activation_checkpointing]`: DeepSpeed's keeps a layer's input and computes the layer again, as `full` does."""
-    section.hint("partition_activations", "contiguous_memory_optimization", "synchronize_checkpoint_boundary")
-    section.hint("number_checkpoints", "profile")
+    """`[activation_checkpointing]`: DeepSpeed's keeps a layer's input and computes the layer again, as `full` does.
+
+    There the section only says how a model that calls `deepspeed.checkpointing` does it. One that asks for nothing,
+    all false or null, therefore leaves it to the run.
+    """
+    asked = any(section.peek(name) not in (None, False, 0, AUTO) for name in CHECKPOINTING)
+    section.hint(*CHECKPOINTING)
     section.only("cpu_checkpointing", (False,), "inputs of layers stay on the device")
     section.finish()
-    return {"mode": "full"}
+    return {"mode": "full"} if asked else {}

@@ -1,12 +1,18 @@
 """`tensorboard`, `wandb`, `csv_monitor` and `steps_per_print`: what a run tells of itself."""
 
+import math
 from typing import Any
 
 from tokenmill_trainer.deepspeed.section import Section
 
+NEVER = (0, math.inf)
+"""Values of `steps_per_print` with which DeepSpeed tells nothing; a line now and then costs nothing here."""
+
 
 def monitors(root: Section, values: dict[str, Any]) -> None:
     """Put `[trackers]` and `logging.interval` into `values`."""
+    if root.peek("steps_per_print") in NEVER:
+        root.hint("steps_per_print")
     interval = root.count("steps_per_print")
     if interval is not None:
         values["logging"] = {"interval": interval}

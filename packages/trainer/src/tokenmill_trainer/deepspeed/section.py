@@ -3,11 +3,11 @@
 import difflib
 import math
 from collections.abc import Collection
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 
 from tokenmill_core.errors import ConfigError
 
-T = TypeVar("T")
 AUTO = "auto"
 """What transformers' Trainer fills in: here, what the run's own settings say."""
 
@@ -15,17 +15,14 @@ AUTO = "auto"
 class Section:
     """The keys of one object, at `path` of the file `where`."""
 
-    def __init__(self, where: str, path: str, values: Any) -> None:
+    def __init__(self, where: str, path: str, values: Any, hints: list[str] | None = None) -> None:
         if not isinstance(values, dict):
             raise ConfigError(f"{where}: {path or 'the file'}: expected an object, got {values!r}")
         self._where, self._path = where, path
         self._left = dict(values)
         self._known: set[str] = set()
-        self.hints: list[str] = []
-        """Keys that were there and have nothing to set here, by their full names."""
-
-    def __contains__(self, name: str) -> bool:
-        return self._left.get(name) is not None
+        self.hints: list[str] = [] if hints is None else hints
+        """Keys that were there and have nothing to set here, by their full names; one list for the whole file."""
 
     def name(self, key: str) -> str:
         """The key with the path to it, as in messages."""
@@ -38,7 +35,19 @@ class Section:
     def section(self, key: str) -> "Section | None":
         """The object at `key`, or none where it is not there."""
         values = self._pop(key)
-        return None if values is None else Section(self._where, self.name(key), values)
+        return None if values is None else Section(self._where, self.name(key), values, self.hints)
+
+    def default(self, **values: Any) -> None:
+        """DeepSpeed's own values of keys that are not there at all: what is "auto" stays the run's."""
+        self._left = {**values, **self._left}
+
+    def is_auto(self, key: str) -> bool:
+        """Whether the value at `key` is left to the run."""
+        return self._left.get(key) == AUTO
+
+    def peek(self, key: str) -> Any:
+        """The value at `key`, as it is, left there."""
+        return self._left.get(key)
 
     def text(self, key: str) -> str | None:
         """A string."""
@@ -57,17 +66,13 @@ class Section:
     def number(self, key: str) -> float | None:
         """A finite number."""
         value = self._pop(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise self.error(key, f"expected a number, got {value!r}")
-        return float(value)
+        return None if value is None else self._finite(key, value)
 
     def count(self, key: str) -> int | None:
         """A whole number, also written as 2e8."""
         value = self.number(key)
-        if value is not None and value != int(value):
-            raise self.error(key, f"expected a whole number, got {value!r}")
+        if value is not None and (value != int(value) or abs(value) >= 1 << 63):
+            raise self.error(key, f"expected a whole number of 64 bits, got {value!r}")
         return None if value is None else int(value)
 
     def numbers(self, key: str) -> list[float] | None:
@@ -75,9 +80,9 @@ class Section:
         values = self._pop(key)
         if values is None:
             return None
-        if not isinstance(values, list) or not all(isinstance(value, int | float) for value in values):
+        if not isinstance(values, list):
             raise self.error(key, f"expected a list of numbers, got {values!r}")
-        return [float(value) for value in values]
+        return [self._finite(key, value) for value in values]
 
     def hint(self, *keys: str) -> None:
         """Keys that change how DeepSpeed does a thing and not what comes out."""
@@ -104,6 +109,13 @@ class Section:
             close = difflib.get_close_matches(unknown[0], self._known, n=1)
             advice = f"did you mean {close[0]!r}?" if close else "take it out"
             raise self.error(unknown[0], f"not supported; {advice}")
+
+    def _finite(self, key: str, value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with suppress(OverflowError):  # a whole number of hundreds of digits
+                if math.isfinite(number := float(value)):
+                    return number
+        raise self.error(key, f"expected a number, got {value!r}")
 
     def _pop(self, key: str) -> Any:
         self._known.add(key)

@@ -4,7 +4,8 @@
              ├ how, not what     ─▶ named as of no effect: buckets, overlap, pinned memory
              └ anything else     ─▶ refused by name
 
-"auto" leaves a value to the run's own settings, and so does a key that is not there.
+"auto" leaves a value to the run's own settings, and so does a key that is not there, unless DeepSpeed has a value of
+its own for it that is not ours.
 """
 
 import json
@@ -17,6 +18,7 @@ from tokenmill_trainer.deepspeed.batch import resolve_batch
 from tokenmill_trainer.deepspeed.memory import activation_checkpointing, zero
 from tokenmill_trainer.deepspeed.monitors import monitors
 from tokenmill_trainer.deepspeed.optimization import optimizer, precision, scheduler
+from tokenmill_trainer.deepspeed.run_values import RunValues
 from tokenmill_trainer.deepspeed.section import Section
 
 ABSENT = {
@@ -45,43 +47,41 @@ class Translated:
     """Keys that were there and have nothing to set here."""
 
 
-def read_deepspeed(path: str, world_size: int) -> Translated:
+def read_deepspeed(path: str, run: RunValues) -> Translated:
     """The config in file `path`. Errors: `ConfigError` where it is no JSON, or says what cannot be done here."""
     try:
-        document = json.loads(Path(path).read_text("utf-8"))
+        document = json.loads(Path(path).read_text("utf-8-sig"), object_pairs_hook=_once_each)
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: no DeepSpeed config: {error}") from error
-    return translate(document, world_size, path)
+    return translate(document, run, path)
 
 
-def translate(document: Any, world_size: int, where: str = "deepspeed config") -> Translated:
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ValueError(f"{twice[0]!r} is there twice; take one of them out")
+    return dict(pairs)
+
+
+def translate(document: Any, run: RunValues, where: str = "deepspeed config") -> Translated:
     """The config `document`; `where` names it in messages."""
     root = Section(where, "", document)
-    values: dict[str, Any] = {"training": resolve_batch(root, world_size)}
-    sections = [root]
-
-    def taken(key: str) -> Section | None:
-        section = root.section(key)
-        if section is not None:
-            sections.append(section)
-        return section
-
-    if (section := taken("optimizer")) is not None:
+    values: dict[str, Any] = {"training": resolve_batch(root, run)}
+    if (section := root.section("optimizer")) is not None:
         values["optimizer"] = optimizer(section)
-    if (section := taken("scheduler")) is not None:
-        scheduler(section, values)
+    if (section := root.section("scheduler")) is not None:
+        scheduler(section, values, run)
     precision(root, values)
-    if (section := taken("zero_optimization")) is not None:
+    if (section := root.section("zero_optimization")) is not None:
         values["training"] |= zero(section)
-    if (section := taken("activation_checkpointing")) is not None:
+    if (section := root.section("activation_checkpointing")) is not None:
         values["activation_checkpointing"] = activation_checkpointing(section)
     clipping = root.number("gradient_clipping")
     if clipping is not None:
         values["training"]["max_grad_norm"] = clipping
     monitors(root, values)
     _rest(root)
-    hints = [hint for section in sections for hint in section.hints]
-    return Translated({name: value for name, value in values.items() if value != {}}, tuple(hints))
+    return Translated({name: value for name, value in values.items() if value != {}}, tuple(root.hints))
 
 
 def _rest(root: Section) -> None:
@@ -98,4 +98,5 @@ def _rest(root: Section) -> None:
         root.off(key, remedy)
     root.hint("zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "dump_state", "disable_python_gc")
     root.hint("wall_clock_breakdown", "memory_breakdown", "dataloader_drop_last", "log_level")
+    root.hint("compile", "checkpoint", "aio")
     root.finish()

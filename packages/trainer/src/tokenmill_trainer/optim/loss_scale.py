@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tokenmill_core.manifest import Frozen
 
-MAX_SCALE = 2.0**24
+MAX_SCALE = 2.0**32
 
 
 class LossScaleConfig(Frozen):
@@ -20,7 +20,7 @@ class LossScaleConfig(Frozen):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    initial_power: int = Field(default=16, ge=0, le=24)
+    initial_power: int = Field(default=16, ge=0, le=32)
     """The first scale is 2 to this power."""
     window: int = Field(default=2000, gt=0)
     """Steps without overflow after which the scale is doubled."""
