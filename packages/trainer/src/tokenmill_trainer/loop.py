@@ -49,7 +49,7 @@ def train(
     with initialize(config) as engine, plain_words(engine.world):
         run = RunFolder(out)
         with open_console(engine) as console, ExitStack() as resources:
-            begin(engine, run, console, resume, allow_changes)
+            begin(engine, run, console, resume, allow_changes, data_log)
             trackers = resources.enter_context(trackers_of(engine, run, console))
             if engine.progress.step >= engine.config.training.steps:
                 console.say(
