@@ -297,7 +297,7 @@ def test_a_setting_that_is_missing_is_named(saved: Path) -> None:
             "config.json, a llama as settings of ours: num_heads: 7 must divide hidden_size 48",
         ),
         ({"hidden_size": "wide"}, "config.json, a llama as settings of ours: hidden_size: Input should be a valid int"),
-        ({"num_hidden_layers": 5}, "9 missing: layers.4.input_layernorm.weight"),
+        ({"num_hidden_layers": 5}, "num_hidden_layers is 5, but the weights are those of 4 layers"),
         ({"num_hidden_layers": 3}, "9 not of this model: layers.3.input_layernorm.weight"),
         ({"vocab_size": 98}, "2 of another shape: embed_tokens.weight, lm_head.weight"),
     ],

@@ -179,7 +179,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_shown(own_run: Path) -> Non
     assert "step-00000008" in text
     assert re.search(r"step-00000012 \S+/manifest.json: not JSON", text)
     assert re.search(r"mixture.json: not JSON", text)
-    assert re.search(r"events.jsonl: a line is no object with a step", text)
+    assert re.search(r"events.jsonl, line 1: no object with a step", text)
     assert "No manifest of a mixture can be read here" in text
 
 

@@ -1,6 +1,7 @@
 """How a run begins or goes on: its folder, the newest good checkpoint or start weights, data enough for the rest."""
 
 from collections.abc import Collection
+from pathlib import Path
 
 from tokenmill_core.errors import ConfigError, InputError
 from tokenmill_core.manifest import CheckpointManifest
@@ -10,14 +11,26 @@ from tokenmill_shards.reading.samples import SampleReader
 from tokenmill_trainer.batches.open_data import check_enough
 from tokenmill_trainer.checkpoints import checkpoint, store
 from tokenmill_trainer.engine import Engine
+from tokenmill_trainer.evaluation.sampler import check_prompts
 from tokenmill_trainer.initial_weights import start_from
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.watching.console import RunConsole
+from tokenmill_trainer.watching.step_log import check_appendable, each_step
 
 
-def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, allow_changes: Collection[str]) -> None:
-    """Prepare the folder, and on `resume` put the engine where the newest good checkpoint was. Collective."""
+def begin(
+    engine: Engine,
+    run: RunFolder,
+    console: RunConsole,
+    resume: bool,
+    allow_changes: Collection[str],
+    data_log: Path | None = None,
+) -> None:
+    """Prepare the folder, and on `resume` put the engine where the newest good checkpoint was. Collective.
+
+    What can be refused is refused before the folder is written to.
+    """
     world = engine.world
     found = None
     if resume:
@@ -30,6 +43,7 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
         world.on_main(run.check_free)
         world.on_main(run.hold)
     if found is not None:
+        world.on_main(lambda: _check_initial_model(engine.config.init_from, run))
         go_on_from(found, engine, allow_changes)
         console.say(f"resumed from {found.manifest.name}, {found.manifest.consumed_samples:,} samples consumed")
         switch = describe_switch(mixture_of(engine).manifest, found.manifest)
@@ -44,6 +58,7 @@ def begin(engine: Engine, run: RunFolder, console: RunConsole, resume: bool, all
             console.say(f"no validation: {reason}")
     if engine.byte_lengths is None:
         console.say("no bits per byte: how many bytes a token of this tokenizer spells depends on its neighbours")
+    world.on_main(lambda: _check_outputs(engine, run, data_log))
     world.on_main(lambda: store.remove_unfinished(run.checkpoints))
     world.on_main(lambda: run.begin(engine.config, mixture_of(engine)))
     console.say(describe(engine, run))
@@ -61,6 +76,31 @@ def describe(engine: Engine, run: RunFolder) -> str:
         f"{engine.progress.step + 1:,} to {training.steps:,} of {batch:,} × {config.data.sequence_length:,} tokens of "
         f"{data.name} -> {run.path}"
     )
+
+
+def _check_initial_model(path: str | None, run: RunFolder) -> None:
+    """A run that has a checkpoint names no other model to start from than its own."""
+    if path is None:
+        return
+    own = run.read_config().init_from if run.config_file.exists() else None
+    if path != own:
+        raise ConfigError(
+            f"init_from: {path}, but this run goes on with the weights of its checkpoint, and started from "
+            f"{own or 'random ones'}; leave --init-from out"
+        )
+
+
+def _check_outputs(engine: Engine, run: RunFolder, data_log: Path | None) -> None:
+    """All that the run reads and writes besides as it goes is there and whole."""
+    if engine.progress.step >= engine.config.training.steps:
+        return
+    if engine.config.samples.interval:
+        check_prompts(engine.config.samples, mixture_of(engine))
+    for path in (run.metrics_file, run.samples_file):
+        for _ in each_step(path):
+            pass
+    if data_log is not None:
+        check_appendable(data_log, "--data-log")
 
 
 def go_on_from(found: LoadedManifest[CheckpointManifest], engine: Engine, allow_changes: Collection[str]) -> None:

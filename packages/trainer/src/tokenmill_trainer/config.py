@@ -9,7 +9,7 @@ from tokenmill_core.config import validate_config
 from tokenmill_core.errors import ConfigError
 from tokenmill_core.manifest import Frozen
 from tokenmill_core.mixture_manifest import MixtureManifest, PackedManifest
-from tokenmill_shards.mixing.amounts import Tokens
+from tokenmill_shards.mixing.amounts import MAX_TOKENS, Tokens
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.retention import CheckpointConfig
@@ -35,15 +35,15 @@ class TrainingConfig(LayoutConfig):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    steps: int = Field(default=1000, gt=0)
+    steps: int = Field(default=1000, gt=0, le=MAX_TOKENS)
     """Optimizer steps of the whole run; the schedule ends with them."""
     tokens: Tokens | None = None
     """Tokens of the whole run, such as `10B`, in place of `steps`, which become as many as reach them."""
-    global_batch_size: int = Field(default=32, gt=0)
+    global_batch_size: int = Field(default=32, gt=0, le=10**9)
     """Samples a step, over all ranks; with a ramp, once it is over."""
     batch_ramp: tuple[tuple[RampTokens, RampSize], ...] = ()
     """Smaller steps at first, such as [[0, 64], ["1B", 128]]: from so many consumed tokens on so many samples."""
-    micro_batch_size: int = Field(default=8, gt=0)
+    micro_batch_size: int = Field(default=8, gt=0, le=10**9)
     """Samples a rank works on at once; what is left of its share is accumulated."""
     seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Of the start weights. The order of the data has its own seed, in the mixture."""

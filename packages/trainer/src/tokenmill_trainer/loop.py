@@ -50,7 +50,7 @@ def train(
         run = RunFolder(out)
         with open_console(engine) as console, ExitStack() as resources:
             resources.callback(run.release)
-            begin(engine, run, console, resume, allow_changes)
+            begin(engine, run, console, resume, allow_changes, data_log)
             trackers = resources.enter_context(trackers_of(engine, run, console))
             if engine.progress.step >= engine.config.training.steps:
                 console.say(

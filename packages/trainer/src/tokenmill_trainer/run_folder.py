@@ -10,6 +10,7 @@ loss.png  manifest.json                        when it is finished
 """
 
 import fcntl
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -49,6 +50,8 @@ from tokenmill_trainer.report import Progress
 from tokenmill_trainer.watching.plot import plot_loss
 from tokenmill_trainer.watching.step_log import read_steps
 
+logger = logging.getLogger(__name__)
+
 
 class RunFolder:
     """Names and writes what lies in the folder of a run."""
@@ -66,6 +69,11 @@ class RunFolder:
         self.plot_file = path / "loss.png"
         self.checkpoints = path / "checkpoints"
         self._lock: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's name as text: what is not UTF-8 in it stands as escapes."""
+        return self.path.resolve().name.encode("utf-8", "backslashreplace").decode("utf-8")
 
     @property
     def has_run(self) -> bool:
@@ -154,15 +162,14 @@ class RunFolder:
 
         `initial_model` is what the weights started from, where it was a model.
         """
-        plot_loss(read_steps(self.metrics_file), self.plot_file, title=f"{self.path.resolve().name}: training loss")
-        files = [self.config_file, self.plot_file, self.metrics_file, self.mixture_file, self.tokenizer_file]
+        files = [self.config_file, self.metrics_file, self.mixture_file, self.tokenizer_file, *self._plot()]
         if self.tokenizer_config_file.exists():
             files.append(self.tokenizer_config_file)
         former = self.former_mixtures()
         mixtures = [mixture, *(load_samples_manifest(str(path)) for path in former)]
         initial = () if initial_model is None else (ref_from(str(self.path), initial_model),)
         manifest = RunManifest(
-            name=self.path.resolve().name,
+            name=self.name,
             stage=StageRef(name="pretrain run", version=1),
             inputs=(*(input_ref(one, str(self.path)) for one in mixtures), *initial),
             config=recorded(config),
@@ -176,6 +183,17 @@ class RunFolder:
             skipped=progress.skipped,
         )
         return publish(manifest, str(self.path)).manifest
+
+    def _plot(self) -> list[Path]:
+        """The file with the loss curve; none where it could not be drawn, which must not stop a run from ending."""
+        rows = read_steps(self.metrics_file)
+        try:
+            plot_loss(rows, self.plot_file, title=f"{self.name}: training loss")
+        except Exception as error:  # whatever fails in drawing, the run is done
+            self.plot_file.unlink(missing_ok=True)
+            logger.warning("%s: the loss curve cannot be drawn (%s)", self.plot_file, error)
+            return []
+        return [self.plot_file]
 
 
 def locate_mixture(run: RunFolder) -> str:

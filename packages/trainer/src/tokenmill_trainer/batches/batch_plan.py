@@ -13,16 +13,16 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from tokenmill_shards.mixing.amounts import parse_tokens
+from tokenmill_shards.mixing.amounts import MAX_TOKENS, parse_tokens
 
 
 def _read_tokens(value: Any) -> Any:
     return parse_tokens(value, "from") if isinstance(value, str) else value
 
 
-RampTokens = Annotated[int, BeforeValidator(_read_tokens), Field(ge=0)]
+RampTokens = Annotated[int, BeforeValidator(_read_tokens), Field(ge=0, le=MAX_TOKENS)]
 """Consumed tokens: a number or text such as `1B`."""
-RampSize = Annotated[int, Field(gt=0)]
+RampSize = Annotated[int, Field(gt=0, le=10**9)]
 """Samples a step."""
 
 

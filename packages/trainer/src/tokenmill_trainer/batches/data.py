@@ -42,7 +42,7 @@ class DataConfig(Frozen):
 
     mixture: str = ""
     """Path of the mixture manifest; `--mixture` on the command line sets it."""
-    sequence_length: int = Field(default=1024, gt=0)
+    sequence_length: int = Field(default=1024, gt=0, le=10**9)
     """Tokens a sample is trained on; a window has one more, the last label."""
     documents: Documents = Documents.JOIN
     """`join`: a sample is one text. `separate`: attention, positions and loss stay within each of its documents."""

@@ -8,18 +8,19 @@ import click
 from rich.table import Table
 
 from tokenmill_core.cli.options import json_option, wide_console
+from tokenmill_trainer.cli.arguments import Place
 from tokenmill_trainer.cli.use import tell
 
 
 @click.command("eval")
-@click.argument("path", metavar="RUN|MODEL", type=click.Path(path_type=Path))
+@click.argument("path", metavar="RUN|MODEL", type=Place(path_type=Path))
 @click.option("--tasks", required=True, metavar="A,B", help="Tasks of lm-evaluation-harness, by name.")
-@click.option("--tasks-path", type=click.Path(path_type=Path, exists=True), help="Folder with task files of your own.")
+@click.option("--tasks-path", type=Place(path_type=Path, exists=True), help="Folder with task files of your own.")
 @click.option("--limit", type=click.IntRange(min=1), help="Only so many documents of each task.")
 @click.option("--num-fewshot", type=click.IntRange(min=0), help="Examples before each question; the task's own if not.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=8, show_default=True, help="Rows read at once.")
 @click.option("--ema", is_flag=True, help="The averaged weights (ema.decay) of RUN in place of the last.")
-@click.option("--out", type=click.Path(path_type=Path), help="JSON file for the results and what they are of.")
+@click.option("--out", type=Place(path_type=Path), help="JSON file for the results and what they are of.")
 @json_option
 def evaluate(
     path: Path,

@@ -12,11 +12,12 @@ from tokenmill_core.errors import ConfigError, ExitCode, InputError, ManifestErr
 from tokenmill_core.manifest import CheckpointManifest
 from tokenmill_core.manifest_io import load_manifest
 from tokenmill_shards.cli.traced import document_option, show, text_option
+from tokenmill_trainer.cli.arguments import Place, check_text
 
 if TYPE_CHECKING:
     from tokenmill_trainer.run_folder import RunFolder
 
-run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+run_argument = click.argument("run_path", metavar="RUN", type=Place(path_type=Path))
 
 
 @click.command()
@@ -82,7 +83,7 @@ def describe_checkpoint(path: Path, verify: bool) -> dict[str, Any]:
 @click.option("--rank", type=click.IntRange(min=0), help="Of the step, what this rank has seen.")
 @click.option("--sample", type=click.IntRange(min=0), help="Of the step, this global sample index.")
 @document_option
-@click.option("--mixture", help="Where the mixture or packed dataset lies now, if it has moved.")
+@click.option("--mixture", type=Place(), help="Where the mixture or packed dataset lies now, if it has moved.")
 @text_option
 @json_option
 def trace(
@@ -107,6 +108,7 @@ def trace(
 
     if (step is None) == (document is None) or (document is not None and (rank, sample) != (None, None)):
         raise ConfigError("say what to trace: --step N, with --rank or --sample; or --document SOURCE:FILE:ROW")
+    check_text("--document", document or "")
     run, with_text = _run_in(run_path), text is not False
     if step is not None:
         rows = trace_step(run, step, rank=rank, sample=sample, mixture=mixture, with_text=with_text, with_paths=as_json)

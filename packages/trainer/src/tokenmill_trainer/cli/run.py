@@ -7,21 +7,26 @@ from pathlib import Path
 import click
 
 from tokenmill_core.errors import TokenmillError
+from tokenmill_trainer.cli.arguments import Place
 from tokenmill_trainer.cli.settings import read_settings
 
 SECONDS_FOR_RANK_0 = 2.0
 
 
 @click.command()
-@click.option("--config", "config_path", metavar="FILE", help="TOML file with the settings.")
-@click.option("--mixture", metavar="PATH", help="Mixture or packed dataset to train on, before data.mixture.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder of the run.")
+@click.option("--config", "config_path", metavar="FILE", type=Place(), help="TOML file with the settings.")
+@click.option(
+    "--mixture", metavar="PATH", type=Place(), help="Mixture or packed dataset to train on, before data.mixture."
+)
+@click.option("--out", required=True, type=Place(path_type=Path), help="Folder of the run.")
 @click.option("--resume", is_flag=True, help="Go on from the newest checkpoint that verifies.")
-@click.option("--deepspeed", metavar="FILE", help="DeepSpeed config whose settings are taken over.")
-@click.option("--init-from", metavar="MODEL", help="Start from the weights of this model: exported, or imported.")
+@click.option("--deepspeed", metavar="FILE", type=Place(), help="DeepSpeed config whose settings are taken over.")
+@click.option(
+    "--init-from", metavar="MODEL", type=Place(), help="Start from the weights of this model: exported, or imported."
+)
 @click.option("--set", "overrides", multiple=True, metavar="A.B=VALUE", help="Set one setting; repeatable.")
 @click.option("--profile", metavar="FIRST:LAST", help="Steps that torch.profiler records; the same as logging.profile.")
-@click.option("--data-log", type=click.Path(path_type=Path), help="File that gets each step's global sample indices.")
+@click.option("--data-log", type=Place(path_type=Path), help="File that gets each step's global sample indices.")
 @click.option(
     "--allow-change",
     "allow_changes",

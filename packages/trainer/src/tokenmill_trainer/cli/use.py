@@ -8,8 +8,9 @@ import click
 from tokenmill_core.cli.options import json_option
 from tokenmill_core.manifest import ModelManifest
 from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_trainer.cli.arguments import Place, check_text
 
-run_argument = click.argument("run_path", metavar="RUN", type=click.Path(path_type=Path))
+run_argument = click.argument("run_path", metavar="RUN", type=Place(path_type=Path))
 
 
 def tell(text: str) -> None:
@@ -38,6 +39,7 @@ def sample(run_path: Path, prompt: str, tokens: int, temperature: float, top_k: 
     from tokenmill_trainer.sample import generate
     from tokenmill_trainer.trained_model import load_trained
 
+    check_text("--prompt", prompt)
     values = {"num_tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
     config = validate_config(SampleConfig, values, "sample")
     click.echo(prompt + generate(load_trained(RunFolder(run_path), tell), prompt, config))
@@ -45,7 +47,7 @@ def sample(run_path: Path, prompt: str, tokens: int, temperature: float, top_k: 
 
 @click.command()
 @run_argument
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the model.")
+@click.option("--out", required=True, type=Place(path_type=Path), help="Folder for the model.")
 @click.option("--ema", is_flag=True, help="The averaged weights (ema.decay) in place of the last.")
 @json_option
 def export(run_path: Path, out: Path, ema: bool, as_json: bool) -> None:
@@ -64,8 +66,8 @@ def export(run_path: Path, out: Path, ema: bool, as_json: bool) -> None:
 
 
 @click.command("import")
-@click.argument("source", metavar="FOLDER", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the model.")
+@click.argument("source", metavar="FOLDER", type=Place(path_type=Path, exists=True, file_okay=False))
+@click.option("--out", required=True, type=Place(path_type=Path), help="Folder for the model.")
 @json_option
 def import_(source: Path, out: Path, as_json: bool) -> None:
     """Copy a model that transformers saved, checked against it, to start a run from: safetensors alone.

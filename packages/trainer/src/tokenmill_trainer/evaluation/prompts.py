@@ -51,7 +51,8 @@ def read_prompts(config: SamplesConfig) -> list[str]:
     prompts = list(config.prompts)
     if config.prompts_file is not None:
         try:
-            lines = Path(config.prompts_file).read_text("utf-8").splitlines()
+            # Not splitlines: form feeds and Unicode's own line ends may stand inside a prompt.
+            lines = Path(config.prompts_file).read_bytes().decode("utf-8").replace("\r\n", "\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"samples.prompts_file: {config.prompts_file} cannot be read: {error}") from error
         prompts += [line for line in lines if line.strip()]

@@ -6,8 +6,11 @@ from functools import partial
 from tokenizers import Tokenizer
 
 from tokenmill_core.errors import ConfigError
+from tokenmill_core.manifest_io import LoadedManifest
+from tokenmill_shards.open_samples import SamplesManifest
+from tokenmill_trainer.batches.tokenizer import read_tokenizer
 from tokenmill_trainer.engine import Engine
-from tokenmill_trainer.evaluation.prompts import continue_prompts, read_prompts
+from tokenmill_trainer.evaluation.prompts import SamplesConfig, continue_prompts, read_prompts
 from tokenmill_trainer.model import Decoder
 from tokenmill_trainer.run_folder import RunFolder
 from tokenmill_trainer.watching.trackers import SampledText
@@ -55,9 +58,18 @@ class Sampler:
         return str(self._tokenizer.decode(ids[:until], skip_special_tokens=False))
 
     def _read(self, run: RunFolder) -> tuple[list[str], list[list[int]]]:
-        prompts = read_prompts(self._engine.config.samples)
         self._tokenizer = Tokenizer.from_file(str(run.tokenizer_file))
-        ids = [self._tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts]
-        if [] in ids:
-            raise ConfigError(f"samples.prompts: the tokenizer makes nothing of {prompts[ids.index([])]!r}; change it")
-        return prompts, ids
+        return _prompts_and_ids(self._engine.config.samples, self._tokenizer)
+
+
+def check_prompts(config: SamplesConfig, mixture: LoadedManifest[SamplesManifest]) -> None:
+    """The prompts of the settings can be gone on from, or `ConfigError` as of `Sampler`."""
+    _prompts_and_ids(config, Tokenizer.from_buffer(read_tokenizer(mixture)))
+
+
+def _prompts_and_ids(config: SamplesConfig, tokenizer: Tokenizer) -> tuple[list[str], list[list[int]]]:
+    prompts = read_prompts(config)
+    ids = [tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts]
+    if [] in ids:
+        raise ConfigError(f"samples.prompts: the tokenizer makes nothing of {prompts[ids.index([])]!r}; change it")
+    return prompts, ids

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from tokenmill_core.errors import InputError
+from tokenmill_core.errors import ConfigError, InputError, TokenmillError
 from tokenmill_core.manifest import TOKENIZER_CONFIG_NAME, TOKENIZER_NAME, FileEntry, ModelManifest, StageRef
 from tokenmill_core.manifest_io import LoadedManifest, load_manifest, publish
 from tokenmill_trainer import __version__
@@ -58,6 +58,9 @@ def import_model(source: Path, out: Path) -> LoadedManifest[ModelManifest]:
         if out.exists():
             out.rmdir()
         temporary.replace(out)
+    except TokenmillError as error:
+        # What was found out of the copy is so of its source, and the copy is about to go.
+        raise type(error)(str(error).replace(str(temporary), str(source))) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return load_manifest(str(out), ModelManifest)
@@ -77,15 +80,31 @@ def _copy(source: Path, folder: Path) -> None:
         try:
             shutil.copyfile(source / name, folder / name)
         except OSError as error:
-            raise InputError(f"{source / name}: cannot be copied to {folder} ({error})") from error
+            raise InputError(f"{source / name}: cannot be copied ({error})") from error
 
 
 def _ids_to_check(folder: Path, config: ModelConfig) -> list[int]:
     if (folder / TOKENIZER_NAME).exists():
-        ids = list(Tokenizer.from_file(str(folder / TOKENIZER_NAME)).encode(CHECK_TEXT, add_special_tokens=False).ids)
+        ids = _ids_of(folder / TOKENIZER_NAME, config.vocabulary)
     else:
         ids = torch.randint(config.vocabulary, (CHECKED_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
     return ids[: min(CHECKED_TOKENS, config.max_positions or CHECKED_TOKENS)]
+
+
+def _ids_of(path: Path, vocabulary: int) -> list[int]:
+    """`CHECK_TEXT` by the tokenizer in `path`, whose ids have rows in the model."""
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the library raises no class of its own
+        raise InputError(f"{path}: is no tokenizer ({error}); download it again") from error
+    ids = list(tokenizer.encode(CHECK_TEXT, add_special_tokens=False).ids)
+    if not ids:
+        raise InputError(f"{path}: this tokenizer makes no token of any text; download it again")
+    if max(ids) >= vocabulary:
+        raise ConfigError(
+            f"{path}: it gives id {max(ids)}, but {CONFIG_NAME} says vocab_size {vocabulary}; take this model's own"
+        )
+    return ids
 
 
 def _manifest(source: Path, folder: Path, out: Path, model: Decoder, state: State, difference: float) -> ModelManifest:

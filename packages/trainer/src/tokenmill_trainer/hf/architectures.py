@@ -4,6 +4,7 @@ An architecture can hold a model whose settings are the same when they are read 
 """
 
 import math
+from types import UnionType
 from typing import Any
 
 from tokenmill_core.config import validate_config
@@ -25,6 +26,20 @@ LAYOUTS = (LLAMA, MISTRAL, QWEN2, QWEN3, OLMO2, GEMMA2, GPT2, MIXTRAL, QWEN3_MOE
 
 NOT_COMPUTED = {"preset", "init", "init_std", "residual_scaling", "mup_base_width"}
 ROTARY = {"rope_theta", "rope_fraction", "rope_scaling"}
+KINDS: dict[str, UnionType | type] = {
+    **dict.fromkeys(("vocab_size", "num_hidden_layers", "n_layer", "n_embd", "first_k_dense_replace"), int),
+    "query_pre_attn_scalar": int | float,
+    **dict.fromkeys(("layer_types", "mlp_only_layers"), list | None),
+    **dict.fromkeys(("rope_parameters", "rope_scaling"), dict | None),
+}
+"""Of what `read_config` computes with; the rest is checked as settings of ours."""
+KIND_NAMES: dict[UnionType | type, str] = {
+    int: "a whole number",
+    int | float: "a number",
+    list | None: "a list",
+    dict | None: "a section",
+}
+MAX_SHOWN = 60
 BALANCING = {"aux_loss", "aux_loss_over", "z_loss", "bias_update_rate"}
 
 
@@ -39,11 +54,23 @@ def layout_of(settings: Settings) -> Layout:
 
 def read_config(layout: Layout, settings: Settings) -> ModelConfig:
     """The model that a `config.json` describes. Errors: `ConfigError` where we do not have it."""
+    _check_kinds(settings)
     try:
         ours = layout.read_config(settings)
     except KeyError as error:
         raise ConfigError(f"config.json: {error.args[0]} is missing; a {layout.model_type} needs it") from error
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ConfigError(f"config.json: a value is not of its kind ({error}); download it again") from error
     return validate_config(ModelConfig, ours, f"config.json, a {layout.model_type} as settings of ours")
+
+
+def _check_kinds(settings: Settings) -> None:
+    for name, kind in KINDS.items():
+        if name in settings and not isinstance(settings[name], kind):
+            shown = repr(settings[name])[:MAX_SHOWN]
+            raise ConfigError(f"config.json: {name} is {shown}, not {KIND_NAMES[kind]}; download it again")
 
 
 def layout_for(config: ModelConfig) -> Layout:

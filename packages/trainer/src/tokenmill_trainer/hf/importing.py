@@ -7,9 +7,10 @@ Pickles (`pytorch_model.bin`) run code when they are read, so they never are.
 """
 
 import json
+import re
 from pathlib import Path
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from tokenmill_core.errors import ConfigError, InputError
@@ -20,6 +21,8 @@ from tokenmill_trainer.model import ModelConfig, build_on_meta
 
 INDEX_NAME = f"{WEIGHTS_NAME}.index.json"
 LISTED = 4
+LAYER = re.compile(r"\b(?:layers|h)\.(\d+)\.")
+NUMBERS_OF_LAYERS = ("num_hidden_layers", "n_layer")
 
 
 def load_hf(path: str | Path) -> tuple[ModelConfig, State]:
@@ -40,8 +43,35 @@ def read_model_config(folder: Path) -> tuple[Layout, ModelConfig]:
     settings = _read_json(folder / CONFIG_NAME)
     if settings.get("quantization_config"):
         raise ConfigError(f"{folder / CONFIG_NAME}: quantised weights cannot be imported; take the full ones")
-    layout = layout_of(settings)
-    return layout, read_config(layout, settings)
+    _check_layers(folder, settings)
+    try:
+        layout = layout_of(settings)
+        return layout, read_config(layout, settings)
+    except ConfigError as error:
+        raise ConfigError(f"{folder / str(error)}") from error
+
+
+def _check_layers(folder: Path, settings: Settings) -> None:
+    """There are no more layers in the settings than weights of: a model of any number of them would be built."""
+    files = [folder / name for name in weight_files(folder) if name != INDEX_NAME]
+    layers = [int(match[1]) for file in files for name in _names_in(file) if (match := LAYER.search(name))]
+    stored = max(layers, default=-1) + 1
+    for name in NUMBERS_OF_LAYERS:
+        stated = settings.get(name)
+        if isinstance(stated, int) and stated > stored:
+            raise ConfigError(
+                f"{folder / CONFIG_NAME}: {name} is {stated}, but the weights are those of {stored} layers; download "
+                "the files again"
+            )
+
+
+def _names_in(path: Path) -> list[str]:
+    """Names of the weights in a file, by its header alone."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return list(file.keys())
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{path}: cannot be read ({error}); download it again") from error
 
 
 def weight_files(folder: Path) -> list[str]:
@@ -55,7 +85,7 @@ def weight_files(folder: Path) -> list[str]:
     except (KeyError, AttributeError, TypeError) as error:
         raise InputError(f"{folder / INDEX_NAME}: lists no files of weights; download it again") from error
     for name in names:
-        if Path(name).name != name or not name.endswith(".safetensors"):
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
             raise InputError(f"{folder / INDEX_NAME}: {name!r} is no safetensors file beside it")
     return [*names, INDEX_NAME]
 
@@ -74,11 +104,14 @@ def _read_weights(folder: Path) -> State:
 
 def _read_json(path: Path) -> Settings:
     try:
-        return dict(json.loads(path.read_text("utf-8")))
-    except (OSError, ValueError) as error:
+        value = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: cannot be read ({error}); name a folder that transformers saved a model in"
         ) from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: is no JSON object; name a folder that transformers saved a model in")
+    return value
 
 
 def _check(folder: Path, config: ModelConfig, state: State) -> None:

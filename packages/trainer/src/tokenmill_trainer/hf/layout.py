@@ -56,7 +56,7 @@ class Layout:
 def supported(settings: Settings, key: str, meanings: Mapping[Any, Any], default: Any) -> Any:
     """What the value of `key` means. Errors: `ConfigError` where it is none of those known."""
     value = settings.get(key, default)
-    if value not in meanings:
+    if isinstance(value, list | dict) or value not in meanings:
         known = ", ".join(repr(known) for known in meanings)
         raise ConfigError(f"config.json: {key} {value!r} cannot be imported; what can: {known}")
     return meanings[value]

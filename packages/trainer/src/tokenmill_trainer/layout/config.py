@@ -1,9 +1,9 @@
 """Settings of how a model lies over ranks and memory."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tokenmill_core.manifest import Frozen
 
@@ -30,6 +30,13 @@ class LayoutConfig(Frozen):
     """Ranks that share one copy of the model, of which there are then several (HSDP); none: all ranks share one."""
     cpu_offload: bool = False
     """Whether weights, gradients and optimizer state lie in the host's memory; the GPU computes, the CPU updates."""
+
+    @field_validator("zero_stage", mode="before")
+    @classmethod
+    def _no_flag(cls, stage: Any) -> Any:
+        if isinstance(stage, bool):
+            raise ValueError("a stage is 0, 1, 2 or 3; name one")
+        return stage
 
     @model_validator(mode="after")
     def _something_to_share(self) -> "LayoutConfig":

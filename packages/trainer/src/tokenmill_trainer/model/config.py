@@ -10,19 +10,22 @@ from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.model.presets import PRESETS
 from tokenmill_trainer.model.rotary import RopeScaling
 
+MAX_WIDTH, MAX_ROWS, MAX_LAYERS = 10**6, 10**9, 10**4
+"""Far above what there is: beyond, a tensor's bytes cannot be counted, or naming the parts takes forever."""
+
 
 class LatentConfig(Frozen):
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values come from one small vector."""
 
-    q_rank: int | None = Field(default=None, gt=0)
+    q_rank: int | None = Field(default=None, gt=0, le=MAX_WIDTH)
     """Size that queries are compressed to; none: they are projected directly."""
-    kv_rank: int = Field(default=512, gt=0)
+    kv_rank: int = Field(default=512, gt=0, le=MAX_WIDTH)
     """Size that keys and values are compressed to, and cached in."""
-    nope_head_dim: int = Field(default=128, gt=0)
+    nope_head_dim: int = Field(default=128, gt=0, le=MAX_WIDTH)
     """Part of a query's and key's head without positions."""
-    rope_head_dim: int = Field(default=64, gt=0)
+    rope_head_dim: int = Field(default=64, gt=0, le=MAX_WIDTH)
     """Part of a query's and key's head that rotary positions turn; the key's is shared by all heads."""
-    v_head_dim: int = Field(default=128, gt=0)
+    v_head_dim: int = Field(default=128, gt=0, le=MAX_WIDTH)
     """Size of a value's head."""
 
 
@@ -31,13 +34,13 @@ class MoEConfig(Frozen):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    num_experts: int = Field(default=8, gt=0)
+    num_experts: int = Field(default=8, gt=0, le=MAX_WIDTH)
     """Routed experts of a layer."""
     experts_per_token: int = Field(default=2, gt=0)
     """Routed experts that a token takes."""
-    expert_intermediate_size: int = Field(default=704, gt=0)
+    expert_intermediate_size: int = Field(default=704, gt=0, le=MAX_WIDTH)
     """Width inside one expert."""
-    num_shared_experts: int = Field(default=0, ge=0)
+    num_shared_experts: int = Field(default=0, ge=0, le=MAX_WIDTH)
     """Experts that every token takes besides, computed as one of their joint width."""
     num_dense_layers: int = Field(default=0, ge=0)
     """First layers that keep a plain feed-forward, of `intermediate_size`."""
@@ -92,19 +95,19 @@ class ModelConfig(Frozen):
     `llama-2-7b`, `llama-3-8b`, `llama-3-70b`, `llama-3.1-8b`, `llama-3.1-405b`, `llama-3.2-1b`, `mistral-7b`,
     `qwen3-0.6b`, `qwen3-8b`, `olmo-2-7b`, `gemma-2-9b`, `mixtral-8x7b`, `qwen3-30b-a3b`, `deepseek-v2-lite`,
     `deepseek-v3`, `tiny`."""
-    vocab_size: int | None = Field(default=None, gt=0)
+    vocab_size: int | None = Field(default=None, gt=0, le=MAX_ROWS)
     """Rows of the embedding; none: the `padded_vocab_size` of the mixture's tokenizer."""
-    hidden_size: int = Field(default=256, gt=0)
+    hidden_size: int = Field(default=256, gt=0, le=MAX_WIDTH)
     """Width of the residual stream."""
-    intermediate_size: int = Field(default=704, gt=0)
+    intermediate_size: int = Field(default=704, gt=0, le=MAX_WIDTH)
     """Width inside the feed-forward."""
-    num_layers: int = Field(default=6, gt=0)
+    num_layers: int = Field(default=6, gt=0, le=MAX_LAYERS)
     """Decoder blocks."""
-    num_heads: int = Field(default=8, gt=0)
+    num_heads: int = Field(default=8, gt=0, le=MAX_WIDTH)
     """Query heads."""
-    num_kv_heads: int | None = Field(default=None, gt=0)
+    num_kv_heads: int | None = Field(default=None, gt=0, le=MAX_WIDTH)
     """Key/value heads; none: as many as query heads."""
-    head_dim: int | None = Field(default=None, gt=0)
+    head_dim: int | None = Field(default=None, gt=0, le=MAX_WIDTH)
     """Size of a head; none: hidden_size / num_heads."""
 
     attention: Literal["gqa", "mla"] = "gqa"
@@ -127,7 +130,7 @@ class ModelConfig(Frozen):
 
     position: Literal["rope", "learned"] = "rope"
     """Rotary phases in every layer (arXiv:2104.09864), or a learned vector added to each embedding."""
-    max_positions: int | None = Field(default=None, gt=0)
+    max_positions: int | None = Field(default=None, gt=0, le=MAX_ROWS)
     """Learned positions there are."""
     rope_theta: float = Field(default=10_000.0, gt=0)
     """Base of the rotary frequencies."""

@@ -4,6 +4,7 @@ metrics.jsonl ─▶ each row ─▶ curves of training, curves of validation, t
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,13 @@ class Course:
         return self._counted / self._seconds if self._seconds else None
 
 
-def read_course(metrics_file: Path) -> Course:
-    """The course of the run that writes `metrics_file`; empty where it has not come to its first step."""
+def read_course(metrics_file: Path, tell: Callable[[str], None] | None = None) -> Course:
+    """The course of the run that writes `metrics_file`; empty where it has not come to its first step.
+
+    `tell` gets what is wrong with a line that cannot be read; without it that is an `InputError`.
+    """
     course = Course()
-    for row in each_step(metrics_file):
+    for row in each_step(metrics_file, tell):
         course.add(row)
     course.training.finish()
     course.validation.finish()

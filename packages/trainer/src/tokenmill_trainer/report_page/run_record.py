@@ -6,7 +6,8 @@ read is told on the page in place of it.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +31,8 @@ EVENTS_NAME = "events.jsonl"
 SAMPLES_NAME = "samples.jsonl"
 MAX_EVENTS = 500
 MAX_SAMPLES = 200
+MAX_LINES_TOLD = 5
+"""Lines of a log that cannot be read and are named each; of further ones the page says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,13 @@ def read_run(path: Path, label: str) -> RunRecord:
             problems.append(str(error))
             return None
 
+    def rows(path: Path, number: int) -> Rows:
+        with _telling(path, problems) as tell:
+            return attempt(lambda: _newest(path, number, tell)) or Rows([], 0)
+
     settings = attempt(lambda: read_toml(str(folder.config_file))) or {}
+    with _telling(folder.metrics_file, problems) as tell:
+        course = attempt(lambda: read_course(folder.metrics_file, tell)) or Course()
     mixture = attempt(lambda: load_samples_manifest(str(folder.mixture_file)))
     finished = (path / MANIFEST_NAME).exists()
     return RunRecord(
@@ -116,13 +125,13 @@ def read_run(path: Path, label: str) -> RunRecord:
         label=label,
         settings=dict(flatten(settings)),
         parameters=attempt(lambda: _num_parameters(settings)),
-        course=read_course(folder.metrics_file),
+        course=course,
         manifest=attempt(lambda: load_manifest(str(path), RunManifest).manifest) if finished else None,
         mixture=mixture,
         lineage=trace_lineage(mixture) if mixture else None,
         checkpoints=tuple(_checkpoint(each) for each in list_checkpoints(folder.checkpoints)),
-        events=attempt(lambda: _newest(path / EVENTS_NAME, MAX_EVENTS)) or Rows([], 0),
-        samples=attempt(lambda: _newest(path / SAMPLES_NAME, MAX_SAMPLES)) or Rows([], 0),
+        events=rows(path / EVENTS_NAME, MAX_EVENTS),
+        samples=rows(path / SAMPLES_NAME, MAX_SAMPLES),
         problems=tuple(problems),
     )
 
@@ -141,9 +150,28 @@ def distinct_labels(paths: Sequence[Path]) -> list[str]:
 
 
 def _num_parameters(settings: dict[str, Any]) -> int | None:
-    if "vocab_size" not in settings.get("model", {}):
+    model = settings.get("model", {})
+    if not isinstance(model, dict):
+        raise ConfigError(f"config.toml: model is {model!r}, not a section with settings")
+    if "vocab_size" not in model:
         return None
-    return num_parameters(build_on_meta(validate_config(ModelConfig, settings["model"], "model")))
+    return num_parameters(build_on_meta(validate_config(ModelConfig, model, "config.toml: model")))
+
+
+@contextmanager
+def _telling(path: Path, problems: list[str]) -> Iterator[Callable[[str], None]]:
+    """What is told goes to `problems`; once it is much, only how much."""
+    told = 0
+
+    def tell(problem: str) -> None:
+        nonlocal told
+        told += 1
+        if told <= MAX_LINES_TOLD:
+            problems.append(problem)
+
+    yield tell
+    if told > MAX_LINES_TOLD:
+        problems.append(f"{path}: {told - MAX_LINES_TOLD:,} more lines cannot be read")
 
 
 def _checkpoint(path: Path) -> CheckpointRecord:
@@ -153,9 +181,9 @@ def _checkpoint(path: Path) -> CheckpointRecord:
         return CheckpointRecord(path.name, None, str(error))
 
 
-def _newest(path: Path, number: int) -> Rows:
+def _newest(path: Path, number: int, tell: Callable[[str], None]) -> Rows:
     kept: deque[dict[str, Any]] = deque(maxlen=number)
     total = 0
-    for total, row in enumerate(each_step(path), start=1):  # noqa: B007
+    for total, row in enumerate(each_step(path, tell), start=1):  # noqa: B007
         kept.append(row)
     return Rows(list(kept), total)

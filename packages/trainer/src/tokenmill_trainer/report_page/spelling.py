@@ -39,4 +39,4 @@ def short(value: float | None) -> str:
 
 def setting(value: Any) -> str:
     """A setting as it would stand in TOML; a dash where it is not set."""
-    return NONE if value is None else json.dumps(value, ensure_ascii=False)
+    return NONE if value is None else json.dumps(value, ensure_ascii=False, default=str)

@@ -11,7 +11,10 @@ SHARE_OF_RUN = 0.03
 
 
 def plot_loss(rows: list[dict[str, Any]], path: Path, title: str) -> None:
-    """Write a PNG of training loss, its running mean, and validation loss over consumed tokens."""
+    """Write a PNG of training loss, its running mean, and validation loss over consumed tokens.
+
+    `title` is plain text: a dollar sign in it begins no formula.
+    """
     figure = Figure(figsize=(9, 5.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -23,7 +26,8 @@ def plot_loss(rows: list[dict[str, Any]], path: Path, title: str) -> None:
     if validated:
         points = [row["consumed_tokens"] for row in validated], [row["val_loss"] for row in validated]
         axes.plot(*points, color="tab:orange", marker="o", markersize=4, label="validation")
-    axes.set(title=title, xlabel="tokens", ylabel="loss (nats a token)")
+    axes.set_title(title, parse_math=False)
+    axes.set(xlabel="tokens", ylabel="loss (nats a token)")
     axes.xaxis.set_major_formatter(lambda value, _: _short_number(value))
     axes.grid(alpha=0.3)
     axes.legend()

@@ -1,7 +1,7 @@
 """A JSON-lines file with one object a step that stays one curve through kills and resumes."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -12,29 +12,57 @@ from tokenmill_core import storage
 from tokenmill_core.errors import InputError
 
 
-def each_step(path: Path) -> Iterator[dict[str, Any]]:
+def each_step(path: Path, tell: Callable[[str], None] | None = None) -> Iterator[dict[str, Any]]:
     """The objects of the file one by one, none where it is not there; a last line cut off by a kill is left out.
 
-    Errors: `InputError` where the file is no log of a run.
+    Errors: `InputError` at any other line that is no step; with `tell`, it gets the message, and the line is left out.
     """
     if not path.exists():
         return
+    cut_off = None
     with path.open("rb") as file:
-        for line in file:
+        for number, line in enumerate(file, start=1):
+            if cut_off is not None:
+                _refuse(f"{path}, line {cut_off}: not JSON; take the line out, or put a copy of the file back", tell)
+                cut_off = None
             try:
                 row = orjson.loads(line)
             except orjson.JSONDecodeError:
-                return
-            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-                raise InputError(
-                    f"{path}: a line is no object with a step, so this is no log of a run; name another file"
+                cut_off = number
+                continue
+            if isinstance(row, dict) and type(row.get("step")) is int:
+                yield row
+            else:
+                _refuse(
+                    f"{path}, line {number}: no object with a step, so this is no log of a run; name another file",
+                    tell,
                 )
-            yield row
+
+
+def _refuse(problem: str, tell: Callable[[str], None] | None) -> None:
+    if tell is None:
+        raise InputError(problem)
+    tell(problem)
 
 
 def read_steps(path: Path, last_step: int | None = None) -> list[dict[str, Any]]:
     """The objects of the file up to step `last_step`."""
     return [row for row in each_step(path) if last_step is None or row["step"] <= last_step]
+
+
+def check_appendable(path: Path, option: str) -> None:
+    """A log can be written at `path`, or `InputError`; `option` is what named it."""
+    is_new = not path.exists()
+    try:
+        for _ in each_step(path):
+            pass
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise InputError(f"{option} {path}: cannot be written ({error.strerror}); name another file") from error
+    if is_new:
+        path.unlink()
 
 
 class StepLog:
