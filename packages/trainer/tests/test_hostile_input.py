@@ -97,11 +97,11 @@ def test_a_start_that_is_refused_leaves_the_folder_free(mixture: Path, tmp_path:
     if what == "prompts":
         samples["prompts_file"] = str(tmp_path / "missing.txt")
     (tmp_path / "file").touch()
+    if what == "empty prompt":
+        (tmp_path / "empty.txt").touch()
+        samples = {"interval": 1, "prompts_file": str(tmp_path / "empty.txt")}
     logs = {"data log": tmp_path, "data log in a file": tmp_path / "file" / "log"}
     with pytest.raises(TokenmillError, match=r"missing\.txt" if what == "prompts" else str(tmp_path)):
-        if what == "empty prompt":
-            (tmp_path / "empty.txt").touch()
-            samples = {"interval": 1, "prompts_file": str(tmp_path / "empty.txt")}
         train(tiny(mixture, samples=samples), tmp_path / "run", data_log=logs.get(what), resume=what == "data log")
     assert not (tmp_path / "run").exists()
 

@@ -109,10 +109,12 @@ class RunFolder:
         self._lock = lock
 
     def release(self) -> None:
-        """Let other runs in again."""
+        """Let other runs in again; a folder that nothing was written into goes."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+            with suppress(OSError):
+                self.path.rmdir()
 
     def read_config(self) -> RunConfig:
         """The resolved settings the run was last started with, or `InputError` where this is no run."""
