@@ -108,19 +108,19 @@ def block_activations(config: ModelConfig, precision: Precision) -> float:
     """Bytes a token that a dense block with SwiGLU and RMSNorm before its branches keeps for its backward on a CPU.
 
     Korthikanti et al. (arXiv:2205.05198) count 34h for GPT-2's block in 16 bits, and 5as/h · h for the scores, which
-    the fused attention never keeps. Ours, with P bytes an element, Q and K the width of queries and keys, a heads, f
-    the inner width:
+    the fused attention never keeps. Ours, with P bytes an element, Q and K the width of queries and keys, f the
+    inner width:
 
         P · (2h  what q, k, v and the feed-forward read
-           + 3Q  q, and the attention's result in its own order and in that of the next projection
+           + 2Q  q, and the attention's result, which lies as the next projection reads it
            + 2K  k, v
            + 4f  gate, its activation, up, their product)
         + 4 · (4h  what both norms read, and make of it before their weight
-             + a + 2  log-sum-exp of each head, root mean square of each norm)
+             + 2   root mean square of each norm)
 
     Norms compute in fp32, so theirs are 4 bytes each whatever the precision.
     """
     width, h = DTYPES[precision].itemsize, config.hidden_size
     queries, keys = config.num_heads * config.head_size, config.kv_heads * config.head_size
-    kept = 2 * h + 3 * queries + 2 * keys + 4 * config.intermediate_size
-    return width * kept + FP32_BYTES * (4 * h + config.num_heads + 2)
+    kept = 2 * h + 2 * queries + 2 * keys + 4 * config.intermediate_size
+    return width * kept + FP32_BYTES * (4 * h + 2)
