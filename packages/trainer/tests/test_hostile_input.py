@@ -91,18 +91,15 @@ def test_a_line_that_cannot_be_read_costs_no_other(run: Path) -> None:
     assert len(read_steps(path)) == 2
 
 
-@pytest.mark.parametrize("what", ["prompts", "empty prompt", "data log", "data log in a file"])
+@pytest.mark.parametrize("what", ["prompts", "empty prompts", "data log", "data log in a file"])
 def test_a_start_that_is_refused_leaves_the_folder_free(mixture: Path, tmp_path: Path, what: str) -> None:
-    samples: dict[str, Any] = {"interval": 1, "prompts": ["x"]}
-    if what == "prompts":
-        samples["prompts_file"] = str(tmp_path / "missing.txt")
     (tmp_path / "file").touch()
-    if what == "empty prompt":
-        (tmp_path / "empty.txt").touch()
-        samples = {"interval": 1, "prompts_file": str(tmp_path / "empty.txt")}
+    files = {"prompts": tmp_path / "missing.txt", "empty prompts": tmp_path / "file"}
     logs = {"data log": tmp_path, "data log in a file": tmp_path / "file" / "log"}
-    with pytest.raises(TokenmillError, match=r"missing\.txt" if what == "prompts" else str(tmp_path)):
-        train(tiny(mixture, samples=samples), tmp_path / "run", data_log=logs.get(what), resume=what == "data log")
+    samples = {"interval": 1, "prompts": ["x"] if what in logs else [], "prompts_file": None}
+    config = tiny(mixture, samples=samples | ({"prompts_file": str(files[what])} if what in files else {}))
+    with pytest.raises(TokenmillError, match=str(files.get(what) or logs[what])):
+        train(config, tmp_path / "run", data_log=logs.get(what), resume=what == "data log")
     assert not (tmp_path / "run").exists()
 
 
