@@ -31,7 +31,6 @@ from tokenmill_trainer.batches.agreed_steps import AgreedStep, agreed_steps
 from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
 from tokenmill_trainer.batches.open_data import open_data, open_validation
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted
-from tokenmill_trainer.host_memory import keep_freed_memory
 from tokenmill_trainer.layout.sharding import build_model, global_gradient_norm, prepare_backward, scale_gradients
 from tokenmill_trainer.loss import training_loss_sums
 from tokenmill_trainer.model import Decoder
@@ -263,8 +262,6 @@ def initialize(config: RunConfig, source: StepSource | None = None) -> Engine:
     with ExitStack() as resources:
         world = resources.enter_context(start_world())
         check_world_size(config, world.size)
-        if world.device.type == "cpu":
-            keep_freed_memory()
         torch.manual_seed(config.training.seed + world.rank)
         reader, mixture = None, None
         if source is None:
