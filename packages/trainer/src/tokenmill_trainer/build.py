@@ -16,7 +16,6 @@ from tokenmill_trainer.batches.open_data import open_data, open_validation
 from tokenmill_trainer.batches.tokenizer import read_byte_lengths
 from tokenmill_trainer.config import RunConfig, check_world_size, fitted, with_steps
 from tokenmill_trainer.engine import Engine, StepSource, SumLosses
-from tokenmill_trainer.host_memory import keep_freed_memory
 from tokenmill_trainer.layout.blocks import find_blocks, prepare_blocks
 from tokenmill_trainer.layout.fp8 import check_fp8
 from tokenmill_trainer.layout.own_module import expect_view, lay_out
@@ -55,8 +54,6 @@ def initialize(
         world = resources.enter_context(start_world(config.training.device))
         check_world_size(config, world.size)
         world.on_each(lambda: _check_parts(config, world, model, blocks, loss))
-        if world.device.type == "cpu":
-            keep_freed_memory()
         torch.manual_seed(config.training.seed + world.rank)
         reader, mixture, byte_lengths = None, None, None
         if source is not None:
