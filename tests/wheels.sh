@@ -25,6 +25,7 @@ modules = [module.name for module in pkgutil.walk_packages(package.__path__, nam
 of_extras = {  # imported by nobody without them
     "tokenmill_core.executor.share",  # subclasses of datatrove's executors
     "tokenmill_shards.mixing.plot",  # matplotlib
+    "tokenmill_trainer.evaluation.harness",  # a subclass of lm-eval's model
     "tokenmill_tokenizer.report.page",  # plots by matplotlib
     "tokenmill_tokenizer.report.plots",
 }

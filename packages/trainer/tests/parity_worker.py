@@ -22,6 +22,8 @@ from tokenmill_trainer.world import World, start_world
 
 def train(config: RunConfig, world: World, out: Path, start: Path | None = None, **settings: Any) -> None:
     """Write what the ranks report of each step to `out`.json, and the state after the third step to `out`."""
+    if settings.get("zero_stage") == 0:
+        settings["shard_size"] = None  # nothing is shared there
     training = config.training.model_copy(update=settings)
     source = GlobalBatches(conftest.RowsOfDocuments(), training.global_batch_size, world.rank, world.size, 1)
     with initialize(config.model_copy(update={"training": training}), source) as engine:
