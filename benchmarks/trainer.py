@@ -129,6 +129,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--modes", nargs="+", default=["eager", "compiled"], choices=["eager", "compiled"])
     parser.add_argument("--out", type=Path, default=HERE / "results" / "trainer.json")
     given = parser.parse_args(arguments)
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for all, as `pretrain` has it
     results = {}
     for shape in given.shapes:
         for length, precision, mode in (

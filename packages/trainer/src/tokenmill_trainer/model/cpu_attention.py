@@ -1,4 +1,4 @@
-"""Causal attention on a CPU of few cores, forward and backward: twice as fast as the kernel of SDPA there.
+"""Causal attention on one or two cores, forward and backward: 1.4 to 1.9 times as fast as the kernel of SDPA there.
 
     for each sequence and key/value head, all its query heads at once:
         for each block of queries:  scores = q · kᵀ up to the block's end ─ mask, softmax ─▶ P ─▶ y = P · v
@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor
 
 from tokenmill_trainer.model.onednn import HAS_ONEDNN, product
 
-LEAST_LENGTH, MOST_THREADS = 128, 4
+LEAST_LENGTH, MOST_THREADS = 128, 2
 """Products of one pair after the other keep no more threads busy; SDPA's kernel gives each thread pairs of its own."""
 
 
