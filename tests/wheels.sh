@@ -26,6 +26,7 @@ of_extras = {  # imported by nobody without them
     "tokenmill_core.executor.share",  # subclasses of datatrove's executors
     "tokenmill_shards.mixing.plot",  # matplotlib
     "tokenmill_trainer.evaluation.harness",  # a subclass of lm-eval's model
+    *(f"tokenmill_trainer.watching.trackers.{kind}" for kind in ("mlflow", "tensorboard", "trackio", "wandb")),
     "tokenmill_tokenizer.report.page",  # plots by matplotlib
     "tokenmill_tokenizer.report.plots",
 }

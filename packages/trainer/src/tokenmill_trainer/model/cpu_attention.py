@@ -20,8 +20,9 @@ from torch.distributed.tensor import DTensor
 
 from tokenmill_trainer.model.onednn import HAS_ONEDNN, product
 
-LEAST_LENGTH, MOST_THREADS = 128, 2
-"""Products of one pair after the other keep no more threads busy; SDPA's kernel gives each thread pairs of its own."""
+LEAST_LENGTH, MOST_THREADS = 128, 1
+"""Products of one pair after the other keep no more threads busy: with SDPA's kernel, which gives each thread pairs of
+its own, steps on two threads took 90 % of the time in fp32 and 72 % in bf16 (30M parameters)."""
 
 
 def takes(q_BHLd: Tensor, k_BKLd: Tensor) -> bool:
