@@ -157,7 +157,7 @@ def on_ranks() -> Callable[[int, str, RunConfig, Path], None]:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         command = [*launcher, str(here / worker), config.model_dump_json(), str(out)]
         environment = {**ONE_THREAD, "PYTHONPATH": paths}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
 
     return run
