@@ -69,14 +69,20 @@ def _gone(world: World | None) -> str:
     if world is None or world.size == 1:
         return "another rank"
     _ignore_termination()
+    missing: list[int] = []
+    # Beside this thread, since without torchrun the store may have gone with rank 0, and would be waited for.
+    call = threading.Thread(target=_call_roll, args=(world, missing), daemon=True)
+    call.start()
+    call.join(5 * SECONDS_FOR_ROLL_CALL)
+    return f"rank {', '.join(map(str, missing))}" if missing else "another rank"
+
+
+def _call_roll(world: World, missing: list[int]) -> None:
     with suppress(RuntimeError):
         store = world.open_store()
         store.set(f"answers-{world.rank}", "")
         time.sleep(SECONDS_FOR_ROLL_CALL)
-        missing = [rank for rank in range(world.size) if not store.check([f"answers-{rank}"])]
-        if missing:
-            return f"rank {', '.join(map(str, missing))}"
-    return "another rank"
+        missing += [rank for rank in range(world.size) if not store.check([f"answers-{rank}"])]
 
 
 def _ignore_termination() -> None:
