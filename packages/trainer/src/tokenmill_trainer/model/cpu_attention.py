@@ -1,4 +1,4 @@
-"""Causal attention on one or two cores, forward and backward: 1.4 to 1.9 times as fast as the kernel of SDPA there.
+"""Causal attention on one thread, forward and backward: 1.4 to 1.9 times as fast as the kernel of SDPA there.
 
     for each sequence and key/value head, all its query heads at once:
         for each block of queries:  scores = q · kᵀ up to the block's end ─ mask, softmax ─▶ P ─▶ y = P · v
