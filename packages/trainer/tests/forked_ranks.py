@@ -21,7 +21,7 @@ import torch._dynamo  # noqa: F401  # these two before the forks, or each would 
 import tokenmill_trainer.loop  # noqa: F401
 from tokenmill_trainer import cli
 
-SECONDS = 240.0
+SECONDS = 60.0
 """After which a rank counts as hanging and is killed."""
 HANGING = 0
 """In place of the exit code of a rank that hangs, where one is expected to fail."""
