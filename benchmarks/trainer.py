@@ -82,6 +82,7 @@ def measure(job: Job, peers: str | None, rounds: int) -> dict[str, Any]:
     """Rates of all contestants, and how many times theirs ours is."""
     prepare(job)
     commands = {name: [sys.executable, str(HERE / "trainer_contestants.py"), name] for name in HERE_PEERS}
+    commands["ours"] = ["env", "OMP_WAIT_POLICY=PASSIVE", *commands["ours"]]  # as `pretrain` has it
     for name in OTHER_PEERS if peers else ():
         commands[name] = [str(peers), str(HERE / "trainer_peers.py"), name]
     rates = take_turns({name: [*command, str(job.folder)] for name, command in commands.items()}, rounds)
@@ -129,7 +130,6 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--modes", nargs="+", default=["eager", "compiled"], choices=["eager", "compiled"])
     parser.add_argument("--out", type=Path, default=HERE / "results" / "trainer.json")
     given = parser.parse_args(arguments)
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # for all, as `pretrain` has it
     results = {}
     for shape in given.shapes:
         for length, precision, mode in (

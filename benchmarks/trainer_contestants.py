@@ -14,7 +14,7 @@ from turns import serve
 
 from tokenmill_trainer import RunConfig, initialize
 from tokenmill_trainer.batches.data import RankSamples
-from tokenmill_trainer.model import onednn
+from tokenmill_trainer.model.cpu import onednn
 
 SIZES = (1024, 1536, 2048, 3072, 4096)
 

@@ -17,7 +17,8 @@ from tokenmill_trainer.hf.writing import hf_model, write_model
 from tokenmill_trainer.model import Decoder, ModelConfig
 from tokenmill_trainer.model.kv_cache import KeyValueCache
 
-TOLERANCE = 1e-5
+TOLERANCE = 3e-5
+"""Of logits up to 6: in fp32 theirs are up to 1.4e-5 from those in fp64, and ours up to 1.3e-5."""
 LENGTH = 32
 LLAMA_3_1 = {"kind": "llama3", "factor": 8, "original_positions": 16}
 YARN = {"kind": "yarn", "factor": 4, "original_positions": 16}

@@ -110,7 +110,7 @@ def test_every_second_block_keeps_as_much_as_none_and_full_do_on_average() -> No
 
 def test_the_peak_falls_and_the_gradients_stay_the_same_bits() -> None:
     _, peak, gradients = forward(6, torch.float32)
-    for mode, most in (("full", 0.4), ("every_k", 0.7), ("selective", 0.6)):
+    for mode, most in (("full", 0.4), ("every_k", 0.75), ("selective", 0.6)):
         _, lower, same = forward(6, torch.float32, mode=mode)
         assert lower < most * peak, mode
         assert all(torch.equal(a, b) for a, b in zip(gradients, same, strict=True)), mode

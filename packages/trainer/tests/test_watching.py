@@ -13,7 +13,7 @@ from tokenmill_core.errors import ConfigError
 from tokenmill_trainer import initialize
 from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.config import RunConfig
-from tokenmill_trainer.model.onednn import HAS_ONEDNN
+from tokenmill_trainer.model.cpu.onednn import HAS_ONEDNN
 from tokenmill_trainer.watching.metrics import LoggingConfig
 from tokenmill_trainer.watching.profiling import ProfileWindow
 

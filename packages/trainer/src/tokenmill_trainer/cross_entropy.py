@@ -9,21 +9,25 @@ log-probabilities, their gradient, and that of the logits, and in bf16 the logit
 Legend: N tokens, V vocabulary.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tokenmill_trainer.first_order import refuse_second_order
+from tokenmill_trainer.model.cpu import rows
+from tokenmill_trainer.model.cpu.arrays import array, over_rows, takes, without_gaps
+
 IGNORED = -100
 """A label with this value is not counted and gives no gradient."""
-BLOCK_ON_CPU = 1 << 19
-"""Logits at a time: 2 MiB in fp32, the level-2 cache of two cores."""
 
 
-def token_losses(logits_NV: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
-    """(cross-entropy, log Z) of each token in nats, (N,) in fp32 or wider; the first is 0 where a label is IGNORED."""
-    losses_N, log_z_N = _TokenLosses.apply(logits_NV, labels_N)  # type: ignore[no-untyped-call]
+def token_losses(logits_NV: Tensor, labels_N: Tensor, overwrite: bool = False) -> tuple[Tensor, Tensor]:
+    """(cross-entropy, log Z) of each token in nats, (N,) in fp32 or wider; the first is 0 where a label is IGNORED.
+
+    `overwrite`: the gradient may take the memory of the logits, which nothing else needs.
+    """
+    losses_N, log_z_N = _TokenLosses.apply(logits_NV, labels_N, overwrite)  # type: ignore[no-untyped-call]
     return losses_N, log_z_N
 
 
@@ -32,40 +36,38 @@ def at_least_fp32(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def refuse_second_order() -> None:
-    """Called in a backward: gradients of gradients would be wrong, and `once_differentiable` does not always say so."""
-    if torch.is_grad_enabled():
-        raise RuntimeError("this loss is differentiated once; take the gradient without create_graph=True")
-
-
-def _blocks(logits_NV: Tensor) -> Iterator[slice]:
-    num_rows, size = logits_NV.shape
-    step = num_rows if logits_NV.is_cuda else max(1, BLOCK_ON_CPU // size)
-    return (slice(begin, begin + step) for begin in range(0, num_rows, max(1, step)))
-
-
 class _TokenLosses(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits_NV: Tensor, labels_N: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits_NV: Tensor, labels_N: Tensor, overwrite: bool) -> tuple[Tensor, Tensor]:
         wide = at_least_fp32(logits_NV.dtype)
-        log_z_N = logits_NV.new_empty(len(logits_NV), dtype=wide)
-        for rows in _blocks(logits_NV):
-            torch.logsumexp(logits_NV[rows].to(wide), -1, out=log_z_N[rows])
+        log_z_N = _log_sums(logits_NV) if takes(logits_NV) else torch.logsumexp(logits_NV.to(wide), -1)
         ignored_N = labels_N == IGNORED
         places_N1 = labels_N.masked_fill(ignored_N, 0).unsqueeze(1)
         losses_N = (log_z_N - logits_NV.gather(1, places_N1).squeeze(1)).masked_fill_(ignored_N, 0.0)
+        ctx.overwrite = overwrite
         ctx.save_for_backward(logits_NV, log_z_N, places_N1, ignored_N)
         return losses_N, log_z_N
 
     @staticmethod
-    def backward(ctx: Any, of_losses_N: Tensor, of_log_z_N: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, of_losses_N: Tensor, of_log_z: Tensor) -> tuple[Tensor, None, None]:
         refuse_second_order()
         logits_NV, log_z_N, places_N1, ignored_N = ctx.saved_tensors
         of_losses_N = of_losses_N.masked_fill(ignored_N, 0.0)
-        of_probability_N1 = (of_losses_N + of_log_z_N).unsqueeze(1)
-        gradient_NV = torch.empty_like(logits_NV)
-        for rows in _blocks(logits_NV):
-            block = (logits_NV[rows] - log_z_N[rows].unsqueeze(1)).exp_().mul_(of_probability_N1[rows])
-            block.scatter_add_(1, places_N1[rows], -of_losses_N[rows].unsqueeze(1))
-            gradient_NV[rows] = block
-        return gradient_NV, None
+        of_log_z_N = of_losses_N + of_log_z
+        if takes(logits_NV):
+            logits_NV = without_gaps(logits_NV)
+            gradient_NV = logits_NV if ctx.overwrite else torch.empty_like(logits_NV)
+            given = logits_NV, log_z_N, places_N1.flatten(), of_log_z_N, of_losses_N.contiguous(), gradient_NV
+            arrays = [array(x) for x in given]
+            over_rows(lambda begin, end: rows.loss_gradient(*arrays, begin, end), *logits_NV.shape)
+            return gradient_NV, None, None
+        gradient_NV = (logits_NV - log_z_N.unsqueeze(1)).exp_().mul_(of_log_z_N.unsqueeze(1))
+        return gradient_NV.scatter_add_(1, places_N1, -of_losses_N.unsqueeze(1)).to(logits_NV.dtype), None, None
+
+
+def _log_sums(logits_NV: Tensor) -> Tensor:
+    logits_NV = without_gaps(logits_NV)
+    log_z_N = logits_NV.new_empty(len(logits_NV), dtype=torch.float32)
+    arrays = array(logits_NV), array(log_z_N)
+    over_rows(lambda begin, end: rows.log_sums_of_exp(*arrays, begin, end), *logits_NV.shape)
+    return log_z_N

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from tokenmill_core.errors import InputError
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.cross_entropy import IGNORED as IGNORED
-from tokenmill_trainer.cross_entropy import at_least_fp32, refuse_second_order, token_losses
+from tokenmill_trainer.cross_entropy import at_least_fp32, token_losses
+from tokenmill_trainer.first_order import refuse_second_order
 from tokenmill_trainer.model import Decoder
 
 Criterion = Callable[[Any, Tensor], Tensor]
@@ -111,9 +112,9 @@ def checked_logits(output: Any, labels: Tensor) -> Tensor:
     )
 
 
-def loss_sums(logits_NV: Tensor, labels_N: Tensor, z_loss: float) -> LossSums:
-    """The sums from whole logits: the plain form."""
-    by_token_N, log_z_N = token_losses(logits_NV, labels_N)
+def loss_sums(logits_NV: Tensor, labels_N: Tensor, z_loss: float, overwrite: bool = False) -> LossSums:
+    """The sums from whole logits: the plain form. `overwrite`: their gradient may take their place in memory."""
+    by_token_N, log_z_N = token_losses(logits_NV, labels_N, overwrite)
     cross_entropy = by_token_N.sum()
     if not z_loss:
         return LossSums(cross_entropy, torch.zeros_like(cross_entropy), by_token_N.detach())
@@ -143,14 +144,17 @@ class _ChunkedLoss(torch.autograd.Function):
         by_token_N = features_ND.new_empty(len(features_ND), dtype=at_least_fp32(features_ND.dtype))
         sums = features_ND.new_zeros(2, dtype=at_least_fp32(features_ND.dtype))
         gradient_ND = torch.empty_like(features_ND)
-        weight_gradient = torch.zeros_like(weight, dtype=at_least_fp32(weight.dtype))
+        weight_gradient = None
         for begin in range(0, len(features_ND), config.chunk_tokens):
             rows = slice(begin, begin + config.chunk_tokens)
             features = features_ND[rows].detach().requires_grad_()
             with torch.enable_grad():
-                chunk = loss_sums(head(features), labels_N[rows], config.z_loss)
+                chunk = loss_sums(head(features), labels_N[rows], config.z_loss, overwrite=True)
             gradient_ND[rows], of_weight = torch.autograd.grad(chunk.total, (features, weight))
-            weight_gradient += of_weight
+            if weight_gradient is None:
+                weight_gradient = of_weight.to(at_least_fp32(weight.dtype))
+            else:
+                weight_gradient += of_weight
             sums += torch.stack((chunk.total, chunk.z_loss)).detach()
             by_token_N[rows] = chunk.by_token
         ctx.gradients = gradient_ND, weight_gradient

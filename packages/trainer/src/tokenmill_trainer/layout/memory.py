@@ -108,19 +108,17 @@ def block_activations(config: ModelConfig, precision: Precision) -> float:
     """Bytes a token that a dense block with SwiGLU and RMSNorm before its branches keeps for its backward on a CPU.
 
     Korthikanti et al. (arXiv:2205.05198) count 34h for GPT-2's block in 16 bits, and 5as/h · h for the scores, which
-    the fused attention never keeps. Ours, with P bytes an element, Q and K the width of queries and keys, f the
-    inner width:
+    the fused attention never keeps. Ours, with P bytes an element, Q and K the width of queries and keys, a heads, f
+    the inner width:
 
-        P · (2h  what q, k, v and the feed-forward read
+        P · (4h  what norms, projections of q, k, v, and feed-forward read
            + 2Q  q, and the attention's result, which lies as the next projection reads it
            + 2K  k, v
-           + 4f  gate, its activation, up, their product)
-        + 4 · (4h  what both norms read, and make of it before their weight
-             + 2   root mean square of each norm)
-
-    Norms compute in fp32, so theirs are 4 bytes each whatever the precision.
+           + 3f  gate, up, and what comes of both)
+        + 4 · (a  log-sum of each head's scores
+             + 2  root mean square of each norm)
     """
     width, h = DTYPES[precision].itemsize, config.hidden_size
     queries, keys = config.num_heads * config.head_size, config.kv_heads * config.head_size
-    kept = 2 * h + 2 * queries + 2 * keys + 4 * config.intermediate_size
-    return width * kept + FP32_BYTES * (4 * h + 2)
+    kept = 4 * h + 2 * queries + 2 * keys + 3 * config.intermediate_size
+    return width * kept + FP32_BYTES * (config.num_heads + 2)

@@ -28,7 +28,6 @@ from torch.utils.checkpoint import (
 )
 
 from tokenmill_core.manifest import Frozen
-from tokenmill_trainer.model import cpu_attention as cpu_attention  # these register the operators named below
 from tokenmill_trainer.model import linear as linear
 
 

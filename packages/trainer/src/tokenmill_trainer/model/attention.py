@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
-from tokenmill_trainer.model import cpu_attention
 from tokenmill_trainer.model.config import ModelConfig
+from tokenmill_trainer.model.cpu import attention as cpu_attention
 from tokenmill_trainer.model.flex import flex_attend
 from tokenmill_trainer.model.kv_cache import KeyValueCache
 from tokenmill_trainer.model.linear import Linear
@@ -40,7 +40,7 @@ def attend(
     if soft_cap is not None:
         return _capped(q_BHLd, k_BKSd, v_BKSd, mask, own_scale, soft_cap)
     causal = mask is None and q_BHLd.shape[2] > 1
-    if causal and cpu_attention.takes(q_BHLd, k_BKSd):
+    if causal and cpu_attention.takes(q_BHLd, k_BKSd, v_BKSd):
         return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, own_scale)
     grouped = q_BHLd.shape[1] != k_BKSd.shape[1]
     return F.scaled_dot_product_attention(

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenmill_trainer.model.config import ModelConfig
+from tokenmill_trainer.model.cpu import functions
+from tokenmill_trainer.model.cpu.arrays import takes
 from tokenmill_trainer.model.linear import Linear
 
 Activation = Literal["swiglu", "geglu", "gelu", "relu2"]
@@ -31,6 +33,13 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 GATED: tuple[Activation, ...] = ("swiglu", "geglu")
 
 
+def gated(activation: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
+    """activation(gate) · up."""
+    if activation is F.silu and takes(gate, up):
+        return functions.silu_gate(gate, up)
+    return activation(gate) * up
+
+
 class FeedForward(nn.Module):
     """Two or three projections around an activation."""
 
@@ -46,5 +55,4 @@ class FeedForward(nn.Module):
         """(B, L, D) to (B, L, D)."""
         if self.gate_proj is None:
             return self.down_proj(self.activation(self.up_proj(x_BLD)))  # type: ignore[no-any-return]
-        gated = self.activation(self.gate_proj(x_BLD)) * self.up_proj(x_BLD)
-        return self.down_proj(gated)  # type: ignore[no-any-return]
+        return self.down_proj(gated(self.activation, self.gate_proj(x_BLD), self.up_proj(x_BLD)))  # type: ignore[no-any-return]

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenmill_trainer.model import onednn
+from tokenmill_trainer.model.cpu import onednn
+from tokenmill_trainer.model.cpu.functions import transposed
 
 
 class Linear(nn.Linear):
@@ -53,9 +54,18 @@ def _gradients(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Te
     of_y_NE, x_ND = of_y.flatten(0, -2), x.flatten(0, -2)
     return (
         _linear(of_y, weight_ED.t(), None) if for_x else None,
-        _linear(of_y_NE.t(), x_ND.t(), None) if for_weight else None,
+        _weight_gradient(of_y_NE, x_ND) if for_weight else None,
         of_y_NE.sum(0) if for_bias else None,
     )
+
+
+def _weight_gradient(of_y_NE: Tensor, x_ND: Tensor) -> Tensor:
+    """(E, D). oneDNN wants one factor turned: the one, or the other and the result, whichever is less to copy."""
+    (num_rows, width), size = of_y_NE.shape, x_ND.shape[1]
+    if num_rows * width <= num_rows * size + size * width:
+        gradient_ED: Tensor = _linear(transposed(of_y_NE), x_ND.t(), None)
+        return gradient_ED
+    return transposed(_linear(transposed(x_ND), of_y_NE.t(), None))
 
 
 _linear.register_autograd(_gradients, setup_context=_save_factors)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.dispatch import combine, dispatch, sort_by_expert
-from tokenmill_trainer.model.feed_forward import ACTIVATIONS, FeedForward
+from tokenmill_trainer.model.feed_forward import ACTIVATIONS, FeedForward, gated
 from tokenmill_trainer.model.grouped_linear import GroupedLinear
 from tokenmill_trainer.model.router import Router, RouterReport
 
@@ -33,7 +33,7 @@ class Experts(nn.Module):
         """Σ gate · expert(x) over each token's experts, (T, D)."""
         places = sort_by_expert(experts_Tk, self.num_experts)
         rows_SD, ends_E = dispatch(x_TD, places), places.ends_E
-        inner = self.activation(self.gate_proj(rows_SD, ends_E)) * self.up_proj(rows_SD, ends_E)
+        inner = gated(self.activation, self.gate_proj(rows_SD, ends_E), self.up_proj(rows_SD, ends_E))
         return combine(self.down_proj(inner, ends_E), gates_Tk, places)
 
 

@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tokenmill_trainer.model.config import ModelConfig
+from tokenmill_trainer.model.cpu import functions
+from tokenmill_trainer.model.cpu.arrays import takes
 
 
 class RMSNorm(nn.Module):
@@ -18,10 +20,13 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension."""
-        if not self.offset:
-            return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
         # bf16 cannot tell 1 + 0.001 from 1, so the sum is made in fp32.
-        return F.rms_norm(x.float(), (x.shape[-1],), 1 + self.weight.float(), self.eps).to(x.dtype)
+        weight = 1 + self.weight.float() if self.offset else self.weight
+        if takes(x, weight):
+            return functions.rms_norm(x, weight, self.eps)
+        if self.offset:
+            return F.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(x.dtype)
+        return F.rms_norm(x, (x.shape[-1],), weight, self.eps)
 
 
 def make_norm(config: ModelConfig) -> nn.Module:

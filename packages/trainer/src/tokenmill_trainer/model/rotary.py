@@ -12,6 +12,8 @@ from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from tokenmill_core.manifest import Frozen
+from tokenmill_trainer.model.cpu import functions
+from tokenmill_trainer.model.cpu.arrays import takes
 
 Rope = tuple[Tensor, Tensor]
 """(cos, sin), fp32, each (L, rotary size / 2) or (B, 1, L, rotary size / 2)."""
@@ -149,6 +151,8 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     Where the table is narrower than the head, the rest of the head stays as it is.
     """
     cos, sin = rope
+    if x.ndim == 4 and takes(x, cos, sin):
+        return functions.rotate(x, cos, sin)
     size = 2 * cos.shape[-1]
     first, second = x[..., :size].float().chunk(2, dim=-1)
     turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
