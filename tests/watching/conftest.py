@@ -61,9 +61,12 @@ def pretrain(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -
     """Run `pretrain` as a process of its own, in a folder of its own. Foreign libraries warn as they like."""
     here = tmp_path_factory.mktemp("here")
 
-    def run(*arguments: object, check: bool = True, **variables: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        *arguments: object, check: bool = True, ranks: int = 1, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
         done = subprocess.run(
-            [sys.executable, "-m", "tokenmill_trainer", *map(str, arguments)],
+            [sys.executable, *launcher, "-m", "tokenmill_trainer", *map(str, arguments)],
             cwd=here,
             env={**os.environ, **places, **variables},
             capture_output=True,

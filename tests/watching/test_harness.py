@@ -150,3 +150,60 @@ def test_what_cannot_be_evaluated_is_refused_by_name(run: Path, tasks: Path, tmp
         run_tasks(evaluated, ["mill_choice", "no_such_task"], tasks_path=tasks)
     with pytest.raises(ConfigError, match="generates 12 tokens, but the model reads 8"):
         HarnessModel(dataclasses.replace(evaluated, window=8), 1).generate_until(requests(tasks)["generate_until"])
+
+
+@pytest.fixture(scope="module")
+def settings_with_tasks(run_toml: Path, tasks: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("with_tasks") / "run.toml"
+    names = '["mill_choice", "mill_rolling", "mill_generate"]'
+    harness = f'[harness]\ninterval = 4\ntasks = {names}\ntasks_path = "{tasks}"\nlimit = 5\n'
+    path.write_text(f"{run_toml.read_text()}\n{harness}", "utf-8")
+    return path
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("ranks", "stage"), [(1, 0), (2, 3)])
+def test_in_the_loop_it_finds_what_the_command_finds_and_training_does_not_notice(
+    run: Path, tasks: Path, settings_with_tasks: Path, pretrain: Pretrain, tmp_path: Path, ranks: int, stage: int
+) -> None:
+    out, config = tmp_path / "with", ("--config", settings_with_tasks, "--mixture", MIXTURE)
+    settings = "optimizer.lr=0.01", f"training.zero_stage={stage}", f"training.micro_batch_size={4 // ranks}"
+    sets = [part for setting in settings for part in ("--set", setting)]
+    done = pretrain("run", *config, "--out", out, *sets, ranks=ranks)
+    found = {row["step"]: row["harness"] for row in rows(out) if "harness" in row}
+    assert sorted(found) == [4, 6], "every fourth step, and the last"
+    assert "mill_choice/acc" in done.stdout + done.stderr
+
+    names = "mill_choice,mill_rolling,mill_generate"
+    asked = pretrain("eval", out, "--tasks", names, "--tasks-path", tasks, "--limit", "5", "--json")
+    after = json.loads(asked.stdout)["results"]
+    assert found[6]["mill_choice/acc"] == after["mill_choice"]["acc,none"]
+    assert found[6]["mill_generate/exact_match"] == after["mill_generate"]["exact_match,none"]
+    assert found[6]["mill_rolling/bits_per_byte"] == pytest.approx(
+        after["mill_rolling"]["bits_per_byte,none"], rel=1e-5
+    )
+    assert found[4]["mill_rolling/bits_per_byte"] != found[6]["mill_rolling/bits_per_byte"]
+    if ranks == 1:
+        assert [row["loss"] for row in rows(out)] == [row["loss"] for row in rows(run)]
+
+
+def test_tasks_that_cannot_be_had_are_refused_before_the_first_step(
+    run_toml: Path, tasks: Path, pretrain: Pretrain, tmp_path: Path
+) -> None:
+    data = f"dataset_path: json\ndataset_kwargs: {{data_files: {{test: {tmp_path}/none.jsonl}}}}\ntest_split: test\n"
+    (tmp_path / "broken.yaml").write_text(f"task: mill_broken\n{data}{TASKS['choice']}", "utf-8")
+    for settings, named in (
+        ('tasks = ["no_such_task"]', "harness.tasks: no_such_task: no such task"),
+        (f'tasks = ["mill_broken"]\ntasks_path = "{tmp_path}"', "harness.tasks: mill_broken cannot be loaded"),
+        ("", "but there is no task"),
+    ):
+        path, out = tmp_path / "run.toml", tmp_path / "run"
+        path.write_text(f"{run_toml.read_text()}\n[harness]\ninterval = 2\n{settings}\n", "utf-8")
+        done = pretrain("run", "--config", path, "--mixture", MIXTURE, "--out", out, check=False)
+        assert done.returncode == 2, done.stderr
+        assert named in done.stderr.replace("\n", " ")
+        assert "Traceback" not in done.stderr
+        assert not (out / "metrics.jsonl").exists() or not rows(out)

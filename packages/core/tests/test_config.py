@@ -167,3 +167,18 @@ def test_settings_written_as_a_person_would():
         "[weights]",
         '"odd key" = 2',
     ]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["seed=-1"], r"^--set: seed: .* \(got -1\)"),
+        (["inner.nte=1"], r"^--set: unknown setting 'inner\.nte'"),
+        (["inner.note=fine"], r"^\S*c\.toml: seed: .* \(got -2\)"),
+        (["inner=5"], r"^--set: inner: expected a section"),
+    ],
+)
+def test_a_message_names_what_gave_the_setting(tmp_path, overrides, message):
+    (tmp_path / "c.toml").write_text("seed = -2" if "fine" in overrides[0] else "seed = 3")
+    with pytest.raises(ConfigError, match=message):
+        load_config(Outer, str(tmp_path / "c.toml"), overrides)

@@ -269,8 +269,9 @@ def test_the_export_continues_a_text_in_transformers(finished: Path, tmp_path: P
     tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModelForCausalLM.from_pretrained(out)
     ids = tokenizer("from typing import", return_tensors="pt")
     text = tokenizer.decode(model.generate(**ids, max_new_tokens=8, do_sample=False)[0])
-    ours = pretrain("sample", finished, "--prompt", "from typing import", "--tokens", 8, "--temperature", 0).stdout
-    assert text == ours.removesuffix("\n")
+    for path in (finished, out):
+        ours = pretrain("sample", path, "--prompt", "from typing import", "--tokens", 8, "--temperature", 0).stdout
+        assert text == ours.removesuffix("\n")
     assert pretrain("export", finished, "--out", out).stdout  # once more changes nothing
 
 

@@ -28,7 +28,18 @@ def load_config(model: type[C], path: str | None, overrides: Sequence[str] = ())
     values = read_toml(path) if path else {}
     for override in overrides:
         apply_override(values, override)
-    return validate_config(model, values, path or "settings")
+    return validate_config(model, values, lambda location: origin(location, path or "settings", overrides))
+
+
+def origin(location: Location, otherwise: str, overrides: Sequence[str]) -> str:
+    """What gave the setting at `location`: `--set`, or `otherwise`; both where it is a section with some of each."""
+    path = tuple(str(part) for part in location)
+    names = [tuple(part.strip() for part in override.partition("=")[0].split(".")) for override in overrides]
+    if any(path[: len(name)] == name for name in names):
+        return "--set"
+    if any(name[: len(path)] == path for name in names):
+        return f"{otherwise} and --set"
+    return otherwise
 
 
 def merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tokenmill_trainer.batches.open_data import check_enough
 from tokenmill_trainer.checkpoints import checkpoint, store
 from tokenmill_trainer.engine import Engine
 from tokenmill_trainer.evaluation.sampler import check_prompts
+from tokenmill_trainer.evaluation.tasks import check_tasks
 from tokenmill_trainer.initial_weights import start_from
 from tokenmill_trainer.resume import check_ledger, check_resumable, describe_switch
 from tokenmill_trainer.run_folder import RunFolder
@@ -96,6 +97,8 @@ def _check_outputs(engine: Engine, run: RunFolder, data_log: Path | None) -> Non
         return
     if engine.config.samples.interval:
         check_prompts(engine.config.samples, mixture_of(engine))
+    if engine.config.harness.interval:
+        check_tasks(engine.config.harness.tasks, engine.config.harness.tasks_folder, "harness.tasks")
     for path in (run.metrics_file, run.samples_file):
         for _ in each_step(path):
             pass

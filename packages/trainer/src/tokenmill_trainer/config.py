@@ -13,6 +13,7 @@ from tokenmill_shards.mixing.amounts import MAX_TOKENS, Tokens
 from tokenmill_trainer.batches.batch_plan import BatchPlan, RampSize, RampTokens
 from tokenmill_trainer.batches.data import DataConfig
 from tokenmill_trainer.checkpoints.retention import CheckpointConfig
+from tokenmill_trainer.evaluation.harness_config import HarnessConfig
 from tokenmill_trainer.evaluation.prompts import SamplesConfig
 from tokenmill_trainer.evaluation.validation import ValidationConfig
 from tokenmill_trainer.guard.judge import GuardConfig
@@ -89,6 +90,7 @@ class RunConfig(Frozen):
     validation: ValidationConfig = ValidationConfig()
     guard: GuardConfig = GuardConfig()
     samples: SamplesConfig = SamplesConfig()
+    harness: HarnessConfig = HarnessConfig()
     trackers: TrackersConfig = TrackersConfig()
 
     @model_validator(mode="after")
@@ -206,6 +208,7 @@ def recorded(config: RunConfig, *, own_model: bool = False) -> dict[str, Any]:
             "logging": {"interval", "peak_flops", "profile"},
             "checkpoint": {"asynchronous"},
             "samples": True,
+            "harness": True,
             "trackers": True,
         },
     )

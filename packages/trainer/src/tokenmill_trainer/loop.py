@@ -15,6 +15,7 @@ from tokenmill_trainer.build import initialize
 from tokenmill_trainer.checkpoints.saver import Saver
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Engine
+from tokenmill_trainer.evaluation.in_loop import InLoopHarness
 from tokenmill_trainer.evaluation.sampler import Sampler
 from tokenmill_trainer.evaluation.validation import validate
 from tokenmill_trainer.guard.anomaly import NonFiniteError
@@ -97,6 +98,7 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
     config, world = engine.config, engine.world
     meter = open_meter(engine)
     sampler = Sampler(engine, run) if config.samples.interval else None
+    harness = InLoopHarness(engine) if config.harness.interval else None
     with (
         StopSignals() as signals,
         Saver(engine, run.checkpoints, console.say) as saver,
@@ -116,10 +118,12 @@ def run_steps(engine: Engine, run: RunFolder, console: RunConsole, data_log: Pat
                 continue
 
             step, is_end = report.progress.step, report.progress.step == config.training.steps
-            validated = {}
+            measured: dict[str, Any] = {}
             if _due(step, config.validation.interval, is_end) and (is_end or not world.any(bool(signals.received))):
-                validated = _validate(engine)
-            metrics = meter.metrics(report, engine.clock.lap()) | validated
+                measured |= _validate(engine)
+            if harness is not None and _due(step, config.harness.interval, is_end):
+                measured |= harness.metrics()
+            metrics = meter.metrics(report, engine.clock.lap()) | measured
             log.step(metrics, _samples(report))
             console.step(metrics)
             if sampler is not None and _due(step, config.samples.interval, is_end):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tokenmill_core import storage
-from tokenmill_core.config import Location, apply_override, merge, read_toml, validate_config
+from tokenmill_core.config import Location, apply_override, merge, origin, read_toml, validate_config
 from tokenmill_core.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -53,8 +53,12 @@ def read_settings(
     values = merge(merge(values, theirs), _options(mixture, init_from))
     for override in overrides:
         apply_override(values, override)
-    origin = partial(_origin, values, theirs, config_path or "settings", deepspeed)
-    config = validate_config(RunConfig, values if resume else _with_initial_model(values), origin)
+    file_of = partial(_file_of, values, theirs, config_path or "settings", deepspeed)
+    config = validate_config(
+        RunConfig,
+        values if resume else _with_initial_model(values),
+        lambda location: origin(location, file_of(location), overrides),
+    )
     if resume and not config.data.mixture and folder.has_run:
         config = _with_mixture(config, locate_mixture(folder))
     return _with_absolute_places(config)
@@ -105,7 +109,7 @@ def _same(mine: Any, other: Any) -> bool:
     return bool(mine == other)
 
 
-def _origin(
+def _file_of(
     values: dict[str, Any], theirs: dict[str, Any], ours: str, deepspeed: str | None, location: Location
 ) -> str:
     """The file to name in a message about the setting at `location`; both where it is about several."""

@@ -19,30 +19,30 @@ def tell(text: str) -> None:
 
 
 @click.command()
-@run_argument
+@click.argument("path", metavar="RUN|MODEL", type=Place(path_type=Path))
 @click.option("--prompt", required=True, help="Text to go on from.")
 @click.option("--tokens", default=200, show_default=True, help="Tokens to generate at most.")
 @click.option("--temperature", default=0.8, show_default=True, help="0 always takes the likeliest token.")
 @click.option("--top-k", default=0, show_default=True, help="Draw from the k likeliest tokens only; 0: from all.")
 @click.option("--seed", default=0, show_default=True, help="The same seed gives the same text.")
-def sample(run_path: Path, prompt: str, tokens: int, temperature: float, top_k: int, seed: int) -> None:
-    """Print PROMPT and how the model of RUN goes on.
+@click.option("--ema", is_flag=True, help="The averaged weights (ema.decay) of RUN in place of the last.")
+def sample(path: Path, prompt: str, tokens: int, temperature: float, top_k: int, seed: int, ema: bool) -> None:
+    """Print PROMPT and how the model goes on: that of RUN's newest checkpoint, or an exported MODEL.
 
     \b
     Examples:
       pretrain sample runs/first --prompt "Once upon a time"
-      pretrain sample runs/first --prompt "def main" --tokens 50 --temperature 0
+      pretrain sample models/first --prompt "def main" --tokens 50 --temperature 0
     """
     from tokenmill_core.config import validate_config
+    from tokenmill_trainer.evaluation.evaluated_model import load_evaluated
     from tokenmill_trainer.generation import SampleConfig
-    from tokenmill_trainer.run_folder import RunFolder
     from tokenmill_trainer.sample import generate
-    from tokenmill_trainer.trained_model import load_trained
 
     check_text("--prompt", prompt)
     values = {"num_tokens": tokens, "temperature": temperature, "top_k": top_k, "seed": seed}
     config = validate_config(SampleConfig, values, "sample")
-    click.echo(prompt + generate(load_trained(RunFolder(run_path), tell), prompt, config))
+    click.echo(prompt + generate(load_evaluated(path, tell, average=ema), prompt, config))
 
 
 @click.command()

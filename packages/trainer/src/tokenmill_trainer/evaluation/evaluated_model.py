@@ -29,7 +29,7 @@ class EvaluatedModel:
     """A model with what a task's texts are read with."""
 
     model: Decoder
-    """fp32, on the device it runs on."""
+    """On the device it runs on; fp32, but as it is laid out where it is still trained."""
     tokenizer: Tokenizer
     vocab_size: int
     """Ids from it on are padding, and are never generated."""
@@ -40,7 +40,7 @@ class EvaluatedModel:
     prefix_id: int | None
     """What stands before a text that has nothing before it: the tokenizer's begin of text, else `end_id`."""
     loaded: LoadedManifest[Any]
-    """The checkpoint's or model's manifest."""
+    """The checkpoint's or model's manifest, or that of the data it is still trained on."""
 
 
 def load_evaluated(path: Path, say: Callable[[str], None], *, average: bool = False) -> EvaluatedModel:
@@ -57,18 +57,17 @@ def load_evaluated(path: Path, say: Callable[[str], None], *, average: bool = Fa
     run = RunFolder(path)
     if not run.has_run:
         raise InputError(
-            f"{path}: neither a run nor a model that `pretrain export` wrote; models from elsewhere have an adapter in "
-            "lm-evaluation-harness itself (lm_eval --model hf)"
+            f"{path}: neither a run nor a model that `pretrain export` wrote; `pretrain import` takes in one that "
+            "transformers saved"
         )
     trained = load_trained(run, say, average=average)
-    begin = trained.tokenizer_settings.get("bos_token")
     return EvaluatedModel(
         model=trained.model.to(device),
         tokenizer=trained.tokenizer,
         vocab_size=trained.vocab_size,
         window=trained.sequence_length,
         end_id=trained.end_of_document_id,
-        prefix_id=_id_of(trained.tokenizer, begin, trained.end_of_document_id),
+        prefix_id=_id_of(trained.tokenizer, trained.tokenizer_settings.get("bos_token"), trained.end_of_document_id),
         loaded=trained.checkpoint,
     )
 
@@ -92,6 +91,11 @@ def _exported(path: Path, device: torch.device) -> EvaluatedModel:
         prefix_id=_id_of(tokenizer, settings.get("bos_token"), end_id),
         loaded=loaded,
     )
+
+
+def prefix_id(tokenizer: Tokenizer, settings: bytes | None, otherwise: int | None) -> int | None:
+    """What stands before a text that has nothing before it; `settings`: a `tokenizer_config.json`, if there is one."""
+    return _id_of(tokenizer, None if settings is None else json.loads(settings).get("bos_token"), otherwise)
 
 
 def _id_of(tokenizer: Tokenizer, token: str | None, otherwise: int | None) -> int | None:

@@ -7,7 +7,7 @@ Requests are sorted by length and read in batches, padded on the right, where a 
 generated one at a time, each token at the cost of one position.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,11 +32,11 @@ Scored = tuple[float, bool]
 
 
 class HarnessModel(TemplateLM):  # type: ignore[misc]
-    """One process's adapter of `evaluated`; `batch_size` rows at once."""
+    """One process's adapter of `evaluated`; `batch_size` rows at once. `on_batch` is called before each forward."""
 
-    def __init__(self, evaluated: EvaluatedModel, batch_size: int) -> None:
+    def __init__(self, evaluated: EvaluatedModel, batch_size: int, on_batch: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self._evaluated, self._rows = evaluated, batch_size
+        self._evaluated, self._rows, self._on_batch = evaluated, batch_size, on_batch
 
     @property
     def eot_token_id(self) -> int:
@@ -89,19 +89,27 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]
             results |= dict(zip(numbers, self._score_batch([pairs[number] for number in numbers]), strict=True))
         return [results[number] for number in range(len(pairs))]
 
-    @torch.inference_mode()
+    # Not inference mode: what FSDP gathers in it could not be trained with afterwards.
+    @torch.no_grad()
     def _score_batch(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Scored]:
+        self._on_batch()
         model, window = self._evaluated.model, self._evaluated.window
+        longest = max(len(continuation) for _, continuation in pairs)
+        if longest > window:
+            raise InputError(f"a continuation has {longest} tokens, but the model reads {window} at most")
         rows = [(context + continuation)[-(window + 1) :] for context, continuation in pairs]
         tokens_BL = pad_sequence([torch.tensor(row[:-1]) for row in rows], batch_first=True)
-        features_BLD = model.features(tokens_BL.to(model.embed_tokens.weight.device))
-        scored = []
-        for features_LD, row, (_, continuation) in zip(features_BLD, rows, pairs, strict=True):
-            if len(continuation) > window:
-                raise InputError(f"a continuation has {len(continuation)} tokens, but the model reads {window} at most")
-            logits = model.logits(features_LD[len(row) - 1 - len(continuation) : len(row) - 1])
-            scored.append(_log_probability(logits.float().cpu(), torch.tensor(continuation)))
-        return scored
+
+        def score(features_BLD: Tensor) -> Tensor:
+            """(B, 2) fp64; a head, since sharded weights are whole only while `forward` runs."""
+            scores = []
+            for features_LD, row, (_, continuation) in zip(features_BLD, rows, pairs, strict=True):
+                logits_NV = model.logits(features_LD[len(row) - 1 - len(continuation) : len(row) - 1])
+                scores.append(_log_probability(logits_NV.float().cpu(), torch.tensor(continuation)))
+            return torch.tensor(scores, dtype=torch.float64)
+
+        scored_B2 = model(tokens_BL.to(model.embed_tokens.weight.device), head=score)
+        return [(log_probability, bool(is_likeliest)) for log_probability, is_likeliest in scored_B2.tolist()]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """How the model goes on from each context, up to the first of the task's stop texts."""
@@ -120,6 +128,7 @@ class HarnessModel(TemplateLM):  # type: ignore[misc]
         stops = [stop for stop in ([stops] if isinstance(stops, str) else stops) if stop]
         new: list[int] = []
         prompt = self.tok_encode(context)[-room:] or [self.prefix_token_id]
+        self._on_batch()
         for token in generate_ids(self._evaluated.model, prompt, window, config, self._evaluated.vocab_size):
             if token == self._evaluated.end_id:
                 break

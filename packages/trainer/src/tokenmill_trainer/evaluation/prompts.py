@@ -75,14 +75,14 @@ def continue_prompts(
     first = world.rank * share
     # A rank without a prompt left repeats one, so that no other waits for it.
     mine = [min(number, len(prompts) - 1) for number in range(first, first + share)]
-    with _uncompiled():
+    with uncompiled():
         new = [list(generate_ids(model, prompts[number], window, config, vocab_size, number)) for number in mine]
     release_parameters(model)
     return [ids for part in world.gather(new) for ids in part][: len(prompts)]
 
 
 @contextmanager
-def _uncompiled() -> Iterator[None]:
-    """A prompt meets every length once: compiled for each, blocks would soon refuse to be compiled at all."""
+def uncompiled() -> Iterator[None]:
+    """A text meets every length once: compiled for each, blocks would soon refuse to be compiled at all."""
     with torch.compiler.set_stance("force_eager"):
         yield

@@ -48,6 +48,7 @@ MEASURES = (
         smooth=False,
         shape=NAMED,
     ),
+    Measure("harness", "Tasks", "of lm-evaluation-harness, by task and metric", VALIDATION, smooth=False, shape=NAMED),
     Measure("grad_norm", "Gradient norm", "2-norm before clipping", OPTIMISER, log=True, always=True),
     Measure(
         "lr",

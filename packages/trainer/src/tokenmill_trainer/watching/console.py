@@ -41,7 +41,7 @@ class RunConsole:
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=step, figures=_short_figures(metrics))
         remaining = self._remaining(step)
-        if step % self._interval == 0 or step == self._total or "val_loss" in metrics:
+        if step % self._interval == 0 or step == self._total or "val_loss" in metrics or "harness" in metrics:
             self.say(f"step {step:>{len(str(self._total))}}/{self._total}  {_figures(metrics)}{remaining}")
 
     def _remaining(self, step: int) -> str:
@@ -96,6 +96,7 @@ def _figures(metrics: dict[str, Any]) -> str:
         parts.append(f"val_loss {metrics['val_loss']:.4f}")
     if metrics.get("val_bits_per_byte") is not None:
         parts.append(f"({metrics['val_bits_per_byte']:.3f} bits/byte)")
+    parts += [f"{name} {value:.4g}" for name, value in metrics.get("harness", {}).items()]
     return "  ".join(parts)
 
 
