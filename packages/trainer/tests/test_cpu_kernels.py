@@ -19,7 +19,9 @@ from tokenmill_trainer.model.cpu.arrays import PIECE, pieces, takes
 from tokenmill_trainer.model.cpu.cores import on_each_core
 from tokenmill_trainer.model.cpu.floats import compiled, exp, narrowed, wide
 from tokenmill_trainer.model.cpu.rows import SQUARE
+from tokenmill_trainer.model.feed_forward import gated
 from tokenmill_trainer.model.linear import linear
+from tokenmill_trainer.model.norms import RMSNorm
 
 Function = Callable[..., Tensor]
 
@@ -294,3 +296,58 @@ def test_a_forked_child_has_cores_of_its_own() -> None:
     child.join(60)
     torch.set_num_threads(1)
     assert child.exitcode == 0, "it waits for threads of its parent"
+
+
+def test_shapes_that_do_not_fit_are_torch_s_business() -> None:
+    q, k, v = (random(4, 128, 2, 16).detach().transpose(1, 2) for _ in range(3))
+    sdpa = partial(F.scaled_dot_product_attention, is_causal=True)
+    torch.testing.assert_close(attend(q[:1], k, v), sdpa(q[:1], k, v))
+    torch.testing.assert_close(attend(q, k[:1], v[:1]), sdpa(q, k[:1], v[:1]))
+    for wrong in ((q, k[..., :8], v), (q, k, v[:, :, :100]), (q, k.bfloat16(), v), (q.int(), k.int(), v.int())):
+        assert not cpu_attention.takes(*wrong)
+    norm = RMSNorm(8, 1e-5)
+    with pytest.raises(RuntimeError):
+        norm(torch.randn(2, 16))
+    assert norm(torch.randn(8)).shape == (8,)
+    torch.testing.assert_close(gated(F.silu, q[..., :1], q), F.silu(q[..., :1]) * q)
+    assert gated(F.silu, q.bfloat16(), q).dtype == torch.float32
+    for table in (torch.rand(128, 16), torch.rand(5, 4), torch.rand(2, 1, 128, 4)):
+        assert not functions.can_rotate(q, table, table), table.shape
+    assert not functions.can_rotate(q, *(torch.rand(128, 4).bfloat16(),) * 2)
+    assert functions.rotate(q[:0], *(torch.rand(128, 4),) * 2).shape == (0, 2, 128, 16)
+
+
+FORWARD_MODE = pytest.mark.filterwarnings("ignore:`torch.jit.script")
+"""Torch's own rules for it warn of how they are written."""
+
+
+@FORWARD_MODE
+@pytest.mark.parametrize("of", ["linear", "norm", "gate"])
+def test_in_forward_mode_torch_computes(of: str) -> None:
+    x, other = random(4, 8).detach(), random(8, 8).detach()
+    norm = RMSNorm(8, 1e-5)
+    function = {
+        "linear": lambda x: linear(x, other),
+        "norm": norm,
+        "gate": lambda x: gated(F.silu, x, x),
+    }[of]
+    _, along = torch.func.jvp(function, (x,), (torch.ones_like(x),))
+    nearby = (function(x + 1e-2) - function(x - 1e-2)) / 2e-2
+    torch.testing.assert_close(along, nearby.detach(), rtol=1e-2, atol=1e-2)
+    assert along.abs().max() > 0.1
+
+
+@FORWARD_MODE
+def test_attention_in_forward_mode_is_refused() -> None:
+    """By torch, whose own kernel has none."""
+    q = random(1, 2, 128, 16).detach()
+    with pytest.raises(NotImplementedError):
+        torch.func.jvp(lambda q: attend(q, q, q), (q,), (q,))
+
+
+def test_logits_that_are_overwritten_give_one_gradient() -> None:
+    logits = torch.randn(4, 7, requires_grad=True)
+    losses, _ = token_losses(logits, torch.tensor([1, 2, 3, 4]), overwrite=True)
+    torch.autograd.grad(losses.sum(), logits, retain_graph=True)
+    with pytest.raises(RuntimeError, match="overwritten"):
+        torch.autograd.grad(losses.sum(), logits)

@@ -91,6 +91,14 @@ def test_clipping_scales_the_whole_gradient_by_one_norm(make_config: MakeConfig,
     torch.testing.assert_close(seen["g"], before * 0.1 / before.norm(), atol=1e-7, rtol=1e-4)
 
 
+@pytest.mark.parametrize("value", [1e20, 1e-24])
+def test_the_norm_of_huge_and_tiny_gradients_is_right(value: float) -> None:
+    model = torch.nn.Linear(64, 64)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, value)
+    assert global_gradient_norm(model).item() == pytest.approx(value * (64 * 65) ** 0.5, rel=1e-6)
+
+
 def test_the_norm_of_many_small_gradients_is_exact(make_config: MakeConfig, source: GlobalBatches) -> None:
     with initialize(make_config(model={"vocab_size": 20_000}), source) as engine:
         embedding = engine.model.embed_tokens.weight

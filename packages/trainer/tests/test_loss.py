@@ -151,3 +151,16 @@ def test_the_reported_loss_is_the_cross_entropy_alone(
     assert first[0].penalty == 0.0
     assert first[1].penalty == pytest.approx(0.1 * torch.log(torch.tensor(503.0)).item() ** 2, rel=0.01)
     assert first[0].grad_norm != first[1].grad_norm
+
+
+def test_a_frozen_head_gets_no_gradient() -> None:
+    head, config = capped(None), LossConfig(chunk_tokens=7)
+    features, weight, labels = inputs(torch.float32)
+    whole = chunked_loss_sums(features, weight, labels, lambda x: head(x, weight), config).total
+    expected = torch.autograd.grad(whole, features)[0]
+    weight.requires_grad_(False)
+    total = chunked_loss_sums(features, weight, labels, lambda x: head(x, weight), config).total
+    assert torch.equal(torch.autograd.grad(total, features)[0], expected)
+    assert not chunked_loss_sums(
+        features.detach(), weight, labels, lambda x: head(x, weight), config
+    ).total.requires_grad

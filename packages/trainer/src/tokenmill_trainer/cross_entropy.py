@@ -55,8 +55,11 @@ class _TokenLosses(torch.autograd.Function):
         of_losses_N = of_losses_N.masked_fill(ignored_N, 0.0)
         of_log_z_N = of_losses_N + of_log_z
         if takes(logits_NV):
+            if ctx.overwrite is None:
+                raise RuntimeError("the logits were overwritten by the gradient that was taken before")
             logits_NV = without_gaps(logits_NV)
             gradient_NV = logits_NV if ctx.overwrite else torch.empty_like(logits_NV)
+            ctx.overwrite = None if ctx.overwrite else False
             given = logits_NV, log_z_N, places_N1.flatten(), of_log_z_N, of_losses_N.contiguous(), gradient_NV
             arrays = [array(x) for x in given]
             over_rows(lambda begin, end: rows.loss_gradient(*arrays, begin, end), *logits_NV.shape)

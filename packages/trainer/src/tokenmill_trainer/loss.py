@@ -150,11 +150,13 @@ class _ChunkedLoss(torch.autograd.Function):
             features = features_ND[rows].detach().requires_grad_()
             with torch.enable_grad():
                 chunk = loss_sums(head(features), labels_N[rows], config.z_loss, overwrite=True)
-            gradient_ND[rows], of_weight = torch.autograd.grad(chunk.total, (features, weight))
-            if weight_gradient is None:
-                weight_gradient = of_weight.to(at_least_fp32(weight.dtype))
-            else:
-                weight_gradient += of_weight
+            wanted = (features, weight) if weight.requires_grad else (features,)
+            gradient_ND[rows], *of_weight = torch.autograd.grad(chunk.total, wanted)
+            for gradient in of_weight:
+                if weight_gradient is None:
+                    weight_gradient = gradient.to(at_least_fp32(weight.dtype))
+                else:
+                    weight_gradient += gradient
             sums += torch.stack((chunk.total, chunk.z_loss)).detach()
             by_token_N[rows] = chunk.by_token
         ctx.gradients = gradient_ND, weight_gradient
@@ -166,8 +168,10 @@ class _ChunkedLoss(torch.autograd.Function):
     @staticmethod
     def backward(
         ctx: Any, of_total: Tensor, of_z_loss: Tensor, of_tokens: Tensor
-    ) -> tuple[Tensor, Tensor, None, None, None]:
+    ) -> tuple[Tensor, Tensor | None, None, None, None]:
         refuse_second_order()
         gradient_ND, weight_gradient = ctx.gradients
         ctx.gradients = None  # scaled in place, so given once
-        return gradient_ND.mul_(of_total), weight_gradient.mul_(of_total).to(ctx.weight_dtype), None, None, None
+        if weight_gradient is not None:  # the head may be frozen
+            weight_gradient = weight_gradient.mul_(of_total).to(ctx.weight_dtype)
+        return gradient_ND.mul_(of_total), weight_gradient, None, None, None

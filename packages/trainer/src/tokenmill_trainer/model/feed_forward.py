@@ -35,7 +35,8 @@ GATED: tuple[Activation, ...] = ("swiglu", "geglu")
 
 def gated(activation: Callable[[Tensor], Tensor], gate: Tensor, up: Tensor) -> Tensor:
     """activation(gate) · up."""
-    if activation is F.silu and takes(gate, up):
+    are_alike = gate.ndim > 1 and gate.shape == up.shape and gate.dtype == up.dtype
+    if activation is F.silu and are_alike and takes(gate, up):
         return functions.silu_gate(gate, up)
     return activation(gate) * up
 

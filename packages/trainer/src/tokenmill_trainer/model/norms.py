@@ -22,7 +22,7 @@ class RMSNorm(nn.Module):
         """Normalise the last dimension."""
         # bf16 cannot tell 1 + 0.001 from 1, so the sum is made in fp32.
         weight = 1 + self.weight.float() if self.offset else self.weight
-        if takes(x, weight):
+        if takes(x, weight) and x.ndim > 1 and x.shape[-1] == len(weight):
             return functions.rms_norm(x, weight, self.eps)
         if self.offset:
             return F.rms_norm(x.float(), (x.shape[-1],), weight, self.eps).to(x.dtype)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from tokenmill_core.manifest import Frozen
 from tokenmill_trainer.model.cpu import functions
-from tokenmill_trainer.model.cpu.arrays import takes
 
 Rope = tuple[Tensor, Tensor]
 """(cos, sin), fp32, each (L, rotary size / 2) or (B, 1, L, rotary size / 2)."""
@@ -151,7 +150,7 @@ def rotate(x: Tensor, rope: Rope) -> Tensor:
     Where the table is narrower than the head, the rest of the head stays as it is.
     """
     cos, sin = rope
-    if x.ndim == 4 and takes(x, cos, sin):
+    if functions.can_rotate(x, cos, sin):
         return functions.rotate(x, cos, sin)
     size = 2 * cos.shape[-1]
     first, second = x[..., :size].float().chunk(2, dim=-1)

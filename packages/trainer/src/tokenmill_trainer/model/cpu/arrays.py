@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from tokenmill_trainer.model.cpu.cores import on_each_core
 from tokenmill_trainer.model.cpu.rows import SQUARE
@@ -24,7 +25,17 @@ def takes(*tensors: Tensor) -> bool:
         )
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
+        and not is_transformed()
     )
+
+
+def is_transformed() -> bool:
+    """Whether torch.func, forward-mode differentiation or a tracer is at work, which do not see what Numba computes."""
+    if torch.compiler.is_compiling():
+        return False
+    depth: int = forward_ad._current_level
+    transform, tracer = torch._C._functorch.peek_interpreter_stack(), torch._C._get_tracing_state()
+    return depth >= 0 or transform is not None or tracer is not None
 
 
 def without_gaps(x: Tensor) -> Tensor:

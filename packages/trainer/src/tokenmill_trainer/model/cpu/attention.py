@@ -11,20 +11,29 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from tokenmill_trainer.model.cpu.arrays import array, without_gaps
+from tokenmill_trainer.model.cpu.arrays import array, is_transformed, without_gaps
 from tokenmill_trainer.model.cpu.attention_kernels import attend, attend_backward
 from tokenmill_trainer.model.cpu.cores import on_each_core
 
 LEAST_LENGTH = 128
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def takes(q_BHLd: Tensor, k_BKLd: Tensor, v_BKLd: Tensor) -> bool:
     """Whether `causal_attention` can, and should, compute attention of each query to all keys before it."""
-    is_here = q_BHLd.device.type == "cpu" and not isinstance(q_BHLd, DTensor) and q_BHLd.dtype != torch.float64
-    if not is_here or torch.is_autocast_enabled("cpu"):
-        return False  # whose types SDPA knows how to choose
-    is_whole = q_BHLd.shape[2] == k_BKLd.shape[2] >= LEAST_LENGTH and q_BHLd.shape[1] % k_BKLd.shape[1] == 0
-    return is_whole and q_BHLd.shape[3] % 4 == 0 and v_BKLd.shape[3] % 4 == 0
+    all_three = (q_BHLd, k_BKLd, v_BKLd)
+    if not all(x.device.type == "cpu" and x.dtype in TYPES and not isinstance(x, DTensor) for x in all_three):
+        return False
+    if torch.is_autocast_enabled("cpu") or is_transformed():
+        return False  # SDPA knows how to choose types, and what to do in forward mode
+    (batch, heads, length, size), kv_heads = q_BHLd.shape, k_BKLd.shape[1]
+    return (
+        length >= LEAST_LENGTH
+        and q_BHLd.dtype == k_BKLd.dtype == v_BKLd.dtype
+        and k_BKLd.shape == (batch, kv_heads, length, size)
+        and v_BKLd.shape[:3] == (batch, kv_heads, length)
+        and heads % kv_heads == size % 4 == v_BKLd.shape[3] % 4 == 0
+    )
 
 
 def causal_attention(q_BHLd: Tensor, k_BKLd: Tensor, v_BKLd: Tensor, scale: float) -> Tensor:

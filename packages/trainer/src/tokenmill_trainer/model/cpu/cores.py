@@ -29,8 +29,12 @@ def on_each_core(work: Callable[[Item], None], items: Sequence[Item]) -> None:
             work(item)
 
     pool = _pool(torch.get_num_threads())
-    for done in [pool.submit(take) for _ in range(torch.get_num_threads())]:
-        done.result()
+    try:
+        for done in [pool.submit(take) for _ in range(torch.get_num_threads())]:
+            done.result()
+    finally:
+        for _ in left:  # after an error, or Ctrl-C, nobody takes what is left
+            pass
 
 
 @functools.cache
@@ -43,10 +47,15 @@ def _pool(num_threads: int) -> ThreadPoolExecutor:
         begun.wait()
 
     pool = ThreadPoolExecutor(num_threads, "core", begin)
-    for _ in range(num_threads):
-        pool.submit(int)
-    begun.wait()
-    torch.set_num_threads(num_threads)
+    try:
+        for _ in range(num_threads):
+            pool.submit(int)
+        begun.wait()
+    except BaseException:
+        begun.abort()  # or those that have begun would wait for ever, and the process for them
+        raise
+    finally:
+        torch.set_num_threads(num_threads)
     return pool
 
 

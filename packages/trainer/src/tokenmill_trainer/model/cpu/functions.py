@@ -26,6 +26,15 @@ def rotate(x_BHLd: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return y_BLHd.transpose(1, 2)
 
 
+def can_rotate(x: Tensor, cos: Tensor, sin: Tensor) -> bool:
+    """Whether `rotate` should take these: a table in fp32 with a row for each position, of all sequences or of each."""
+    if x.ndim != 4 or not takes(x, cos, sin) or cos.shape != sin.shape or cos.requires_grad or sin.requires_grad:
+        return False
+    (batch, _, length, size), half = x.shape, cos.shape[-1]
+    rows_fit = tuple(cos.shape[:-1]) in ((length,), (1, 1, length), (batch, 1, length))
+    return rows_fit and cos.dtype == sin.dtype == torch.float32 and 2 * half <= size
+
+
 def silu_gate(gate: Tensor, up: Tensor) -> Tensor:
     """Gate · sigmoid(gate) · up, of one shape."""
     y: Tensor = _SiluGate.apply(gate, up)  # type: ignore[no-untyped-call]
@@ -92,7 +101,7 @@ def _turned(x_BLHd: Tensor, cos: Tensor, sin: Tensor, direction: float) -> Tenso
     x_NHd = without_gaps(x_BLHd).flatten(0, 1)
     y_NHd = torch.empty_like(x_NHd)
     given = array(x_NHd), array(_rows(cos)), array(_rows(sin)), direction, array(y_NHd)
-    over_rows(lambda begin, end: rows.rotate(*given, begin, end), len(x_NHd), x_NHd[0].numel())
+    over_rows(lambda begin, end: rows.rotate(*given, begin, end), len(x_NHd), x_NHd.shape[1] * x_NHd.shape[2])
     return y_NHd.view(x_BLHd.shape)
 
 

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from tokenmill_trainer.model.cpu.arrays import is_transformed
+
 HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
@@ -17,6 +19,7 @@ def takes(*tensors: Tensor) -> bool:
     return (
         HAS_ONEDNN
         and not torch.is_autocast_enabled("cpu")
+        and not is_transformed()
         and all(
             tensor.dtype == torch.float32 and tensor.device.type == "cpu" and not isinstance(tensor, DTensor)
             for tensor in tensors
