@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tokenmill_trainer.model.cpu import onednn
-from tokenmill_trainer.model.cpu.functions import transposed
+from tokenmill_trainer.model.cpu import onednn, weight_gradient
 
 
 class Linear(nn.Linear):
@@ -60,12 +59,16 @@ def _gradients(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, Tensor | None, Te
 
 
 def _weight_gradient(of_y_NE: Tensor, x_ND: Tensor) -> Tensor:
-    """(E, D). oneDNN wants one factor turned: the one, or the other and the result, whichever is less to copy."""
+    """(E, D). oneDNN wants one factor transposed: the one, or the other and the result, whichever is less to copy."""
     (num_rows, width), size = of_y_NE.shape, x_ND.shape[1]
-    if num_rows * width <= num_rows * size + size * width:
-        gradient_ED: Tensor = _linear(transposed(of_y_NE), x_ND.t(), None)
-        return gradient_ED
-    return transposed(_linear(transposed(x_ND), of_y_NE.t(), None))
+    gradient_ED: Tensor
+    if weight_gradient.takes(of_y_NE, x_ND):
+        gradient_ED = weight_gradient.weight_gradient(of_y_NE, x_ND)
+    elif num_rows * width <= num_rows * size + size * width:
+        gradient_ED = _linear(of_y_NE.t().contiguous(), x_ND.t(), None)
+    else:
+        gradient_ED = _linear(x_ND.t().contiguous(), of_y_NE.t(), None).t().contiguous()
+    return gradient_ED
 
 
 _linear.register_autograd(_gradients, setup_context=_save_factors)

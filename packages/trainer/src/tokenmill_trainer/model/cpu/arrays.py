@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from tokenmill_trainer.model.cpu.cores import on_each_core
-from tokenmill_trainer.model.cpu.rows import SQUARE
 
 PIECE = 1 << 16
 """Elements of a piece of work; whatever the number of cores, so that sums over the rows of pieces are the same."""
@@ -50,8 +49,8 @@ def array(x: Tensor) -> Any:
 
 
 def pieces(num_rows: int, row_size: int) -> list[tuple[int, int]]:
-    """Rows in portions, (begin, end) each, of which all but the last are of whole squares."""
-    step = max(1, PIECE // max(1, row_size * SQUARE)) * SQUARE
+    """Rows in portions, (begin, end) each."""
+    step = max(1, PIECE // max(1, row_size))
     return [(begin, min(begin + step, num_rows)) for begin in range(0, num_rows, step)]
 
 

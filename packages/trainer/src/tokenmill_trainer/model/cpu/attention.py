@@ -7,6 +7,7 @@ Legend: B batch, L length, H query heads, K key/value heads, d head size.
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
@@ -14,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from tokenmill_trainer.model.cpu.arrays import array, is_transformed, without_gaps
 from tokenmill_trainer.model.cpu.attention_kernels import attend, attend_backward
 from tokenmill_trainer.model.cpu.cores import on_each_core
+from tokenmill_trainer.model.cpu.vectors import HAS_PAIRS
 
 LEAST_LENGTH = 128
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
@@ -48,7 +50,8 @@ def _attend(q_BHLd: Tensor, k_BKLd: Tensor, v_BKLd: Tensor, scale: float) -> tup
     q_BLHd, k_BLKd, v_BLKd = (_plain(x.transpose(1, 2)) for x in (q_BHLd, k_BKLd, v_BKLd))
     y_BLHd, log_sums_BHL = outputs = _outputs(q_BLHd, v_BLKd)
     arrays = [array(x) for x in (q_BLHd, k_BLKd, v_BLKd, *outputs)]
-    on_each_core(lambda pair: attend(*arrays, *pair, scale), _pairs(k_BLKd))
+    like = empty_words(q_BLHd)
+    on_each_core(lambda pair: attend(*arrays, *pair, scale, like), _pairs(k_BLKd))
     return y_BLHd.to(q_BHLd.dtype), log_sums_BHL
 
 
@@ -71,7 +74,8 @@ def _attend_backward(
     gradients_BLHd = [torch.empty_like(x) for x in inputs_BLHd]
     given = _plain(of_y_BLHd), *inputs_BLHd, _plain(y_BLHd), log_sums_BHL
     arrays = [array(x) for x in (*given, *gradients_BLHd)]
-    on_each_core(lambda pair: attend_backward(*arrays, *pair, scale), _pairs(inputs_BLHd[1]))
+    like = empty_words(inputs_BLHd[0])
+    on_each_core(lambda pair: attend_backward(*arrays, *pair, scale, like), _pairs(inputs_BLHd[1]))
     of_q, of_k, of_v = (x.to(q_BHLd.dtype) for x in gradients_BLHd)
     return of_q, of_k, of_v
 
@@ -105,6 +109,11 @@ _attend.register_autograd(_gradients, setup_context=_save)
 def _plain(x: Tensor) -> Tensor:
     """Without gaps, in fp32 or bf16."""
     return without_gaps(x if x.dtype in (torch.float32, torch.bfloat16) else x.float())
+
+
+def empty_words(x: Tensor) -> Any:
+    """An empty array of what products of `x` are computed in."""
+    return np.empty(0, np.uint32 if HAS_PAIRS and x.dtype == torch.bfloat16 else np.float32)
 
 
 def _outputs(q_BLHd: Tensor, v_BLKd: Tensor) -> tuple[Tensor, Tensor]:

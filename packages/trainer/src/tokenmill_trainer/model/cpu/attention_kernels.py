@@ -5,7 +5,9 @@
 
 Scores lie transposed, (TILE, BLOCK): a row is one key's with all queries of the block, so that largest values, sums and
 products all go along rows, and a core's vector unit takes 16 queries at once. A tile fits into its level-1 cache.
-All is computed in fp32. A last block or tile is filled up with zeros.
+Scores, exponentials and sums are fp32. Products take words, as `words` gives them, of two bf16 where q is bf16 and the
+CPU multiplies those, else of one fp32; `like` is an empty array of such words. A last block or tile is filled up with
+zeros.
 
 Legend: L length, d head size (of v: e).
 """
@@ -17,17 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokenmill_trainer.model.cpu.floats import F32, compiled, exp, narrowed, wide
+from tokenmill_trainer.model.cpu.products import add_product, scale_and_add_product, set_product
+from tokenmill_trainer.model.cpu.vectors import LANES, numbers_in, transpose, word
 
 Fp32 = NDArray[np.float32]
 Array = NDArray[Any]
 """fp32, or bf16 in uint16."""
+Words = NDArray[Any]
+"""fp32, or pairs of bf16 in uint32."""
 
 BLOCK, TILE = 128, 32
 
 
 @compiled
 def attend(
-    q: Array, k: Array, v: Array, y: Array, log_sums: Fp32, one: int, kv: int, scale: float
+    q: Array, k: Array, v: Array, y: Array, log_sums: Fp32, one: int, kv: int, scale: float, like: Words
 ) -> None:  # pragma: no cover
     """Fill `y` and `log_sums` for sequence `one` and key/value head `kv`.
 
@@ -35,41 +41,45 @@ def attend(
     sum of exp(scores), which the backward needs.
     """
     groups, length, size, value_size = q.shape[2] // k.shape[2], q.shape[1], q.shape[3], v.shape[3]
-    keys, values = (
-        _rows(k[one, :, kv], 0, _whole_tiles(length), F32(1)),
-        _rows(v[one, :, kv], 0, _whole_tiles(length), F32(1)),
-    )
-    scores, columns = np.empty((TILE, BLOCK), F32), np.empty((size, BLOCK), F32)
-    sums_of_values = np.empty((value_size, BLOCK), F32)
+    pair = numbers_in(like)
+    keys = _rows(k, one, kv, 0, length, like)
+    values = _transposed(_pairs_of_rows(v, one, kv, 0, length, like))
+    p = np.empty((TILE // pair, BLOCK), like.dtype)
+    scores, sums_of_values = np.empty((TILE, BLOCK), F32), np.empty((_whole_vectors(value_size), BLOCK), F32)
     top, last_top, total = np.empty(BLOCK, F32), np.empty(BLOCK, F32), np.empty(BLOCK, F32)
     for head in range(kv * groups, (kv + 1) * groups):
         for begin in range(0, length, BLOCK):
             end = min(begin + BLOCK, length)
-            _columns(columns, q[one, :, head], begin, F32(scale))
+            columns = _transposed(_rows(q, one, head, begin, end, like))
             sums_of_values[:] = 0
             top[:] = -np.inf
             total[:] = 0
             for first in range(0, end, TILE):
-                _scores(scores, keys, columns, first, begin)
+                set_product(scores, keys[first : first + TILE], columns, TILE, size // pair, BLOCK)
                 last_top[:] = top
                 for key in range(TILE):
-                    for j in range(BLOCK):
+                    seen = _first_that_sees(first + key, begin)
+                    scores[key, :seen] = -np.inf
+                    for j in range(seen, BLOCK):
+                        scores[key, j] *= F32(scale)
                         top[j] = scores[key, j] if scores[key, j] > top[j] else top[j]
                 for j in range(BLOCK):
                     last_top[j] = exp(last_top[j] - top[j])
                     total[j] *= last_top[j]
-                for key in range(TILE):
+                for row in range(TILE // pair):
                     for j in range(BLOCK):
-                        scores[key, j] = exp(scores[key, j] - top[j])
-                        total[j] += scores[key, j]
-                for row in range(value_size):
-                    for j in range(BLOCK):
-                        sums_of_values[row, j] *= last_top[j]
-                _add_product(sums_of_values, values[first : first + TILE].T, scores, value_size, TILE, BLOCK)
+                        p_of_one = exp(scores[row * pair, j] - top[j])
+                        p_of_other = exp(scores[row * pair + pair - 1, j] - top[j])
+                        total[j] += p_of_one if pair == 1 else p_of_one + p_of_other
+                        p[row, j] = word(p_of_one, p_of_other, like)
+                of_tile = values[:, first // pair : (first + TILE) // pair]
+                scale_and_add_product(sums_of_values, of_tile, p, value_size, TILE // pair, BLOCK, last_top)
             for j in range(end - begin):
                 log_sums[one, head, begin + j] = top[j] + math.log(total[j])
-                for row in range(value_size):
-                    y[one, begin + j, head, row] = narrowed(sums_of_values[row, j] / total[j], y)
+            for row in range(value_size):
+                for j in range(BLOCK):
+                    sums_of_values[row, j] /= total[j]
+            _write(y, one, head, begin, end, _transposed(sums_of_values), F32(1))
 
 
 @compiled
@@ -86,25 +96,27 @@ def attend_backward(
     one: int,
     kv: int,
     scale: float,
+    like: Words,
 ) -> None:  # pragma: no cover
     """Fill the gradients, each (B, L, heads, size), from that of y and what `attend` has filled."""
     groups, length, size, value_size = q.shape[2] // k.shape[2], q.shape[1], q.shape[3], v.shape[3]
-    whole = _whole_tiles(length)
-    keys, values = _rows(k[one, :, kv], 0, whole, F32(1)), _rows(v[one, :, kv], 0, whole, F32(1))
-    of_keys, of_values = np.zeros((whole, size), F32), np.zeros((whole, value_size), F32)
+    pair = numbers_in(like)
+    keys, turned_keys = _rows(k, one, kv, 0, length, like), _transposed(_pairs_of_rows(k, one, kv, 0, length, like))
+    values = _rows(v, one, kv, 0, length, like)
+    whole, wide_size, wide_value_size = len(keys), _whole_vectors(size), _whole_vectors(value_size)
+    of_keys, of_values = np.zeros((whole, wide_size), F32), np.zeros((whole, wide_value_size), F32)
     p, of_scores = np.empty((TILE, BLOCK), F32), np.empty((TILE, BLOCK), F32)
-    columns, of_columns = np.empty((size, BLOCK), F32), np.empty((size, BLOCK), F32)
-    of_y_columns = np.empty((value_size, BLOCK), F32)
+    p_rows, of_s_rows = np.empty((TILE, BLOCK // pair), like.dtype), np.empty((TILE, BLOCK // pair), like.dtype)
+    of_s_columns = np.empty((TILE // pair, BLOCK), like.dtype)
+    of_columns = np.empty((wide_size, BLOCK), F32)
     log_sum, inner = np.empty(BLOCK, F32), np.empty(BLOCK, F32)
     for head in range(kv * groups, (kv + 1) * groups):
         for begin in range(0, length, BLOCK):
             end = min(begin + BLOCK, length)
-            rows, of_y_rows = (
-                _rows(q[one, :, head], begin, BLOCK, F32(scale)),
-                _rows(of_y[one, :, head], begin, BLOCK, F32(1)),
-            )
-            _columns(columns, q[one, :, head], begin, F32(scale))
-            _columns(of_y_columns, of_y[one, :, head], begin, F32(1))
+            columns = _transposed(_rows(q, one, head, begin, end, like))
+            of_y_columns = _transposed(_rows(of_y, one, head, begin, end, like))
+            rows = _pairs_of_rows(q, one, head, begin, end, like)
+            of_y_rows = _pairs_of_rows(of_y, one, head, begin, end, like)
             log_sum[:] = 0
             inner[:] = 0
             for j in range(end - begin):
@@ -113,80 +125,84 @@ def attend_backward(
                     inner[j] += wide(of_y[one, begin + j, head, row]) * wide(y[one, begin + j, head, row])
             of_columns[:] = 0
             for first in range(0, end, TILE):
-                _scores(p, keys, columns, first, begin)
-                of_scores[:] = 0
-                _add_product(of_scores, values[first : first + TILE], of_y_columns, TILE, value_size, BLOCK)
+                set_product(p, keys[first : first + TILE], columns, TILE, size // pair, BLOCK)
+                set_product(of_scores, values[first : first + TILE], of_y_columns, TILE, value_size // pair, BLOCK)
                 for key in range(TILE):
-                    for j in range(BLOCK):
-                        p[key, j] = exp(p[key, j] - log_sum[j])
+                    seen = _first_that_sees(first + key, begin)
+                    p[key, :seen] = 0
+                    of_scores[key, :seen] = 0
+                    for j in range(seen, BLOCK):
+                        p[key, j] = exp(p[key, j] * F32(scale) - log_sum[j])
                         of_scores[key, j] = p[key, j] * (of_scores[key, j] - inner[j])
-                _add_product(of_values[first : first + TILE], p, of_y_rows, TILE, BLOCK, value_size)
-                _add_product(of_keys[first : first + TILE], of_scores, rows, TILE, BLOCK, size)
-                _add_product(of_columns, keys[first : first + TILE].T, of_scores, size, TILE, BLOCK)
-            for j in range(end - begin):
-                for row in range(size):
-                    of_q[one, begin + j, head, row] = narrowed(of_columns[row, j] * F32(scale), of_q)
-    _write(of_k[one, :, kv], of_keys)
-    _write(of_v[one, :, kv], of_values)
+                for key in range(TILE):
+                    for j in range(BLOCK // pair):
+                        p_rows[key, j] = word(p[key, j * pair], p[key, j * pair + pair - 1], like)
+                        of_s_rows[key, j] = word(of_scores[key, j * pair], of_scores[key, j * pair + pair - 1], like)
+                for row in range(TILE // pair):
+                    for j in range(BLOCK):
+                        of_s_columns[row, j] = word(of_scores[row * pair, j], of_scores[row * pair + pair - 1, j], like)
+                add_product(of_values[first : first + TILE], p_rows, of_y_rows, TILE, BLOCK // pair, wide_value_size)
+                add_product(of_keys[first : first + TILE], of_s_rows, rows, TILE, BLOCK // pair, wide_size)
+                of_tile = turned_keys[:, first // pair : (first + TILE) // pair]
+                add_product(of_columns, of_tile, of_s_columns, size, TILE // pair, BLOCK)
+            _write(of_q, one, head, begin, end, _transposed(of_columns), F32(scale))
+    _write(of_k, one, kv, 0, length, of_keys, F32(scale))
+    _write(of_v, one, kv, 0, length, of_values, F32(1))
 
 
 @compiled
-def _whole_tiles(length: int) -> int:  # pragma: no cover
-    return (length + TILE - 1) // TILE * TILE
+def _whole_vectors(size: int) -> int:  # pragma: no cover
+    return (size + LANES - 1) // LANES * LANES
 
 
 @compiled
-def _rows(x: Array, begin: int, num_rows: int, scale: Any) -> Fp32:  # pragma: no cover
-    """(num_rows, d): rows of x (L, d) from `begin` on, then zeros."""
-    rows = np.zeros((num_rows, x.shape[1]), F32)
-    for i in range(min(num_rows, len(x) - begin)):
-        for j in range(x.shape[1]):
-            rows[i, j] = wide(x[begin + i, j]) * scale
-    return rows
+def _first_that_sees(key: int, begin: int) -> int:  # pragma: no cover
+    """Which query of the block from `begin` on is the first to see the key: BLOCK where none is."""
+    return min(max(0, key - begin), BLOCK)
 
 
 @compiled
-def _write(x: Array, rows: Fp32) -> None:  # pragma: no cover
-    """Fill x (L, d) with the first of `rows`."""
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            x[i, j] = narrowed(rows[i, j], x)
+def _rows(x: Array, one: int, head: int, begin: int, end: int, like: Words) -> Words:  # pragma: no cover
+    """Those rows of x (B, L, heads, d) in words of neighbours in a row; zeros up to whole blocks and vectors."""
+    pair = numbers_in(like)
+    words = np.zeros((_whole_blocks(end - begin), _whole_vectors(x.shape[3] // pair)), like.dtype)
+    for i in range(end - begin):
+        for j in range(x.shape[3] // pair):
+            one_x, other_x = x[one, begin + i, head, j * pair], x[one, begin + i, head, j * pair + pair - 1]
+            words[i, j] = word(wide(one_x), wide(other_x), like)
+    return words
 
 
 @compiled
-def _columns(columns: Fp32, x: Array, begin: int, scale: Any) -> None:  # pragma: no cover
-    """Fill (d, BLOCK) with rows of x (L, d) from `begin` on, then zeros."""
-    present = min(BLOCK, len(x) - begin)
-    columns[:, present:] = 0
-    for j in range(present):
-        for row in range(x.shape[1]):
-            columns[row, j] = wide(x[begin + j, row]) * scale
+def _pairs_of_rows(x: Array, one: int, head: int, begin: int, end: int, like: Words) -> Words:  # pragma: no cover
+    """The same in words of neighbours in a column."""
+    pair = numbers_in(like)
+    words = np.zeros((_whole_blocks(end - begin) // pair, _whole_vectors(x.shape[3])), like.dtype)
+    for i in range((end - begin + pair - 1) // pair):
+        row = begin + i * pair
+        is_alone = F32(0) if row + pair > end else F32(1)
+        for j in range(x.shape[3]):
+            one_x, other_x = x[one, row, head, j], x[one, min(row + pair, end) - 1, head, j]
+            words[i, j] = word(wide(one_x), wide(other_x) * is_alone, like)
+    return words
 
 
 @compiled
-def _scores(scores: Fp32, keys: Fp32, columns: Fp32, first: int, begin: int) -> None:  # pragma: no cover
-    """Fill (TILE, BLOCK) for the keys from `first` and the queries from `begin` on; -inf where a key comes later."""
-    scores[:] = 0
-    _add_product(scores, keys[first : first + TILE], columns, TILE, len(columns), BLOCK)
-    for key in range(max(0, begin - first), TILE):
-        scores[key, : min(BLOCK, first + key - begin)] = -np.inf
+def _whole_blocks(length: int) -> int:  # pragma: no cover
+    return (length + BLOCK - 1) // BLOCK * BLOCK
 
 
 @compiled
-def _add_product(sums: Fp32, left: Fp32, right: Fp32, M: int, K: int, N: int) -> None:  # pragma: no cover
-    """Sums (M, N) += left (M, K) · right (K, N), where M and K are multiples of 4: 16 products to 8 loads.
+def _transposed(x: Words) -> Words:  # pragma: no cover
+    """(N, M) of x (M, N), where both are multiples of LANES."""
+    y = np.empty((x.shape[1], x.shape[0]), x.dtype)
+    transpose(y, x, x.shape[0], x.shape[1])
+    return y
 
-    Sizes are given, not asked for: the compiler knows those that are constants, and is half as fast again.
-    """
-    for m in range(0, M, 4):
-        for k in range(0, K, 4):
-            a00, a01, a02, a03 = left[m, k], left[m, k + 1], left[m, k + 2], left[m, k + 3]
-            a10, a11, a12, a13 = left[m + 1, k], left[m + 1, k + 1], left[m + 1, k + 2], left[m + 1, k + 3]
-            a20, a21, a22, a23 = left[m + 2, k], left[m + 2, k + 1], left[m + 2, k + 2], left[m + 2, k + 3]
-            a30, a31, a32, a33 = left[m + 3, k], left[m + 3, k + 1], left[m + 3, k + 2], left[m + 3, k + 3]
-            for n in range(N):
-                b0, b1, b2, b3 = right[k, n], right[k + 1, n], right[k + 2, n], right[k + 3, n]
-                sums[m, n] += a00 * b0 + a01 * b1 + a02 * b2 + a03 * b3
-                sums[m + 1, n] += a10 * b0 + a11 * b1 + a12 * b2 + a13 * b3
-                sums[m + 2, n] += a20 * b0 + a21 * b1 + a22 * b2 + a23 * b3
-                sums[m + 3, n] += a30 * b0 + a31 * b1 + a32 * b2 + a33 * b3
+
+@compiled
+def _write(x: Array, one: int, head: int, begin: int, end: int, rows: Fp32, scale: Any) -> None:  # pragma: no cover
+    """Fill those rows of x (B, L, heads, d) with `rows`, times `scale`."""
+    for i in range(end - begin):
+        for j in range(x.shape[3]):
+            x[one, begin + i, head, j] = narrowed(rows[i, j] * scale, x)

@@ -41,17 +41,6 @@ def silu_gate(gate: Tensor, up: Tensor) -> Tensor:
     return y
 
 
-def transposed(x_ND: Tensor) -> Tensor:
-    """(D, N), without gaps and without gradient."""
-    if not takes(x_ND):
-        return x_ND.t().contiguous()
-    x_ND = without_gaps(x_ND)
-    y_DN = x_ND.new_empty(x_ND.shape[::-1])
-    arrays = array(x_ND), array(y_DN)
-    over_rows(lambda begin, end: rows.transpose(*arrays, begin, end), *x_ND.shape)
-    return y_DN
-
-
 def _rows(x: Tensor) -> Tensor:
     return without_gaps(x).flatten(0, -2)
 

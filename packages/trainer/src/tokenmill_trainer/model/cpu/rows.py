@@ -16,7 +16,7 @@ from tokenmill_trainer.model.cpu.floats import F32, compiled, exp, narrowed, wid
 Fp32 = NDArray[np.float32]
 Array = NDArray[Any]
 
-SQUARE, LANES = 16, 64
+LANES = 64
 """Sums along a row are taken in so many columns, as wide as vectors of any CPU, and these added up in fp64."""
 
 
@@ -147,32 +147,15 @@ def loss_gradient(
 
     `gradient` may be `logits`: of these no more is read than is overwritten next.
     """
-    size = logits.shape[1]
+    size, whole = logits.shape[1], logits.shape[1] // LANES * LANES
     lanes = np.empty(LANES, F32)
     for i in range(begin, end):
-        place, label = labels[i], wide(logits[i, labels[i]])
-        for first in range(0, size, LANES):
-            width = min(LANES, size - first)
-            for j in range(width):
-                lanes[j] = exp(wide(logits[i, first + j]) - log_z[i]) * of_z[i]
-            for j in range(width):
+        place, label, log_sum, factor = labels[i], wide(logits[i, labels[i]]), log_z[i], of_z[i]
+        for first in range(0, whole, LANES):
+            for j in range(LANES):
+                lanes[j] = exp(wide(logits[i, first + j]) - log_sum) * factor
+            for j in range(LANES):
                 gradient[i, first + j] = narrowed(lanes[j], gradient)
-        gradient[i, place] = narrowed(exp(label - log_z[i]) * of_z[i] - of_label[i], gradient)
-
-
-@compiled
-def transpose(x: Array, y: Array, begin: int, end: int) -> None:  # pragma: no cover
-    """Fill y (D, N) from rows of x (N, D), a square that fits into registers after the other."""
-    square = np.empty((SQUARE, SQUARE), x.dtype)
-    whole, size = begin + (end - begin) // SQUARE * SQUARE, x.shape[1] // SQUARE * SQUARE
-    for i in range(begin, whole, SQUARE):
-        for j in range(0, size, SQUARE):
-            for row in range(SQUARE):
-                for column in range(SQUARE):
-                    square[column, row] = x[i + row, j + column]
-            for column in range(SQUARE):
-                for row in range(SQUARE):
-                    y[j + column, i + row] = square[column, row]
-    for i in range(begin, end):
-        for j in range(size if i < whole else 0, x.shape[1]):
-            y[j, i] = x[i, j]
+        for j in range(whole, size):
+            gradient[i, j] = narrowed(exp(wide(logits[i, j]) - log_sum) * factor, gradient)
+        gradient[i, place] = narrowed(exp(label - log_sum) * factor - of_label[i], gradient)

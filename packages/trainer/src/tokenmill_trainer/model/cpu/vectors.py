@@ -1,0 +1,149 @@
+"""Operations of compiled functions on whole vectors, which LLVM does not find in loops: transposing, pairing bf16.
+
+They take 2-D arrays whose columns lie side by side, rows at any distance, and write whole vectors: sizes are multiples
+of LANES. A word is 32 bits: one fp32, or a pair of bf16 in a uint32, as AVX-512 BF16 multiplies them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm  # type: ignore[import-untyped]
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils, config
+from numba.extending import intrinsic
+
+FEATURES: set[str] = {
+    feature[1:]
+    for feature in (config.CPU_FEATURES or llvm.get_host_cpu_features().flatten()).split(",")  # type: ignore[attr-defined]
+    if feature.startswith("+")
+}
+"""Of the CPU that Numba compiles for, by LLVM's names."""
+LANES = 16 if "avx512f" in FEATURES else 8 if "avx2" in FEATURES else 4
+"""fp32 in a vector."""
+HAS_PAIRS = "avx512bf16" in FEATURES
+"""Whether this CPU multiplies pairs of bf16."""
+
+INDEX, WORD = ir.IntType(64), ir.IntType(32)
+FLOATS, WORDS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(WORD, LANES)
+_BYTE, _BF16 = ir.IntType(8), ir.IntType(16)
+
+
+class BFloat(ir.Type):  # type: ignore[misc]
+    """LLVM's bfloat, which llvmlite does not know."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BFloat)
+
+    def __hash__(self) -> int:
+        return hash(BFloat)
+
+
+class Matrix:
+    """An array of one or two dimensions, in the function that `builder` writes."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
+        array = context.make_array(kind)(context, builder, value)
+        self.dtype = kind.dtype
+        self._builder = builder
+        self._data = builder.bitcast(array.data, _BYTE.as_pointer())
+        self._size = INDEX(kind.dtype.bitwidth // 8)
+        self._stride = INDEX(0)
+        if kind.ndim == 2:
+            self._stride = cgutils.unpack_tuple(builder, array.strides)[0]  # type: ignore[no-untyped-call]
+
+    def load(self, row: Any, column: Any, kind: Any) -> Any:
+        """A `kind` from there on."""
+        return self._builder.load(self._place(row, column, kind), align=self.dtype.bitwidth // 8)
+
+    def store(self, value: Any, row: Any, column: Any) -> None:
+        """Put `value` there."""
+        self._builder.store(value, self._place(row, column, value.type), align=self.dtype.bitwidth // 8)
+
+    def _place(self, row: Any, column: Any, kind: Any) -> Any:
+        builder = self._builder
+        offset = builder.add(builder.mul(row, self._stride), builder.mul(column, self._size))
+        return builder.bitcast(builder.gep(self._data, [offset]), kind.as_pointer())
+
+
+def steps(builder: Any, begin: Any, end: Any, step: int) -> Any:
+    """A loop over begin, begin + step, … below end: a context that gives the index."""
+    return cgutils.for_range_slice(builder, begin, end, INDEX(step), intp=INDEX)
+
+
+def sizes(context: Any, builder: Any, kinds: Any, values: Any) -> list[Any]:
+    """Integers of any kind as INDEX."""
+    return [context.cast(builder, value, kind, types.int64) for kind, value in zip(kinds, values, strict=True)]
+
+
+def _transpose(_context: Any, target: Any, source: Any, num_rows: Any, num_columns: Any) -> Any:  # pragma: no cover
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
+        M, N = sizes(context, builder, signature.args[2:], arguments[2:])
+        with steps(builder, INDEX(0), M, LANES) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
+            _transpose_square(builder, to, of, m, n)
+        return context.get_dummy_value()
+
+    return types.void(target, source, num_rows, num_columns), generate
+
+
+def _transpose_square(builder: Any, to: Matrix, of: Matrix, m: Any, n: Any) -> None:  # pragma: no cover
+    half = LANES // 2
+    lower, upper = (WORDS([first + i // 2 + i % 2 * LANES for i in range(LANES)]) for first in (0, half))
+    rows = [of.load(builder.add(m, INDEX(i)), n, WORDS) for i in range(LANES)]
+    for _ in range(LANES.bit_length() - 1):  # each time, the elements of a row alternate with those of half the rows on
+        rows = [builder.shuffle_vector(rows[i], rows[i + half], which) for i in range(half) for which in (lower, upper)]
+    for i, row in enumerate(rows):
+        to.store(row, builder.add(n, INDEX(i)), m)
+
+
+def _pack_rows(_context: Any, target: Any, source: Any, num_words: Any, width: Any) -> Any:  # pragma: no cover
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
+        M, N = sizes(context, builder, signature.args[2:], arguments[2:])
+        with steps(builder, INDEX(0), M, 1) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
+            to.store(_packed(builder, of, m, n), m, n)
+        return context.get_dummy_value()
+
+    return types.void(target, source, num_words, width), generate
+
+
+def _packed(builder: Any, of: Matrix, m: Any, n: Any) -> Any:  # pragma: no cover
+    if of.dtype == types.float32:
+        return of.load(m, n, WORDS)
+    first = builder.mul(m, INDEX(2))
+    low, high = (
+        builder.zext(of.load(row, n, ir.VectorType(_BF16, LANES)), WORDS)
+        for row in (first, builder.add(first, INDEX(1)))
+    )
+    return builder.or_(low, builder.shl(high, WORDS([16] * LANES)))
+
+
+def _numbers_in(_context: Any, words: Any) -> Any:  # pragma: no cover
+    def generate(_context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
+        return INDEX(2 if words.dtype == types.uint32 else 1)
+
+    return types.int64(words), generate
+
+
+def _word(_context: Any, first: Any, second: Any, words: Any) -> Any:  # pragma: no cover
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        if words.dtype == types.float32:
+            return arguments[0]
+        low, high = (builder.zext(builder.bitcast(builder.fptrunc(x, BFloat()), _BF16), WORD) for x in arguments[:2])
+        return builder.or_(low, builder.shl(high, WORD(16)))
+
+    return words.dtype(types.float32, types.float32, words), generate
+
+
+transpose: Callable[[Any, Any, int, int], None] = intrinsic(_transpose)  # type: ignore[assignment]
+"""`transpose(target, source, M, N)`: fill target (N, M) from source (M, N), both of words."""
+pack_rows: Callable[[Any, Any, int, int], None] = intrinsic(_pack_rows)  # type: ignore[assignment]
+"""`pack_rows(target, source, M, N)`: fill M rows of N words from as many of fp32, or from 2 M of bf16 in uint16."""
+numbers_in: Callable[[Any], int] = intrinsic(_numbers_in)  # type: ignore[assignment]
+"""Numbers in each word of an array: 1 or 2."""
+word: Callable[[Any, Any, Any], Any] = intrinsic(_word)  # type: ignore[assignment]
+"""`word(first, second, words)`: what the array `words` holds of two fp32: the nearest bf16 of both, or the first."""
