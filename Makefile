@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 DEMO   := demo
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-engines test-watching lint wheels sample schemas settings bench bench-corpus bench-tokenizer bench-trainer clean-kernels clean
+.PHONY: help install demo test test-engines test-watching lint wheels sample schemas settings bench bench-corpus bench-tokenizer bench-trainer bench-overheads clean-kernels clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ $(VENV)/trainer-peers/installed: benchmarks/requirements-trainer.txt | install
 	$(BIN)/python -m venv $(VENV)/trainer-peers
 	$(VENV)/trainer-peers/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/requirements-trainer.txt
 	@touch $@
+
+bench-overheads: install  ## all that `pretrain run` does besides training steps, beside bare steps; TEXT="FILE..." adds text
+	$(BIN)/python benchmarks/overheads.py $(TEXT)
 
 clean-kernels:  ## forget compiled kernels
 	find packages -name '*.nb[ci]' -delete
