@@ -5,6 +5,8 @@ decide      the loss of step 3 is NaN and a gradient of step 5 infinite, at ZeRO
 hook        a forward hook sleeps for ever in step 3
 data        reading sleeps for ever in step 3
 die         the process is killed in step 3
+end         its data ends after 4 steps, that of rank 0 after 5, at ZeRO stage 0 and 3; rank 0 writes JSON: for each
+            stage, steps done and what is said, on each rank
 """
 
 import json
@@ -13,6 +15,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +27,9 @@ import torch
 from numpy.typing import NDArray
 from torch.distributed.tensor import DTensor
 
+from tokenmill_core.errors import InputError
 from tokenmill_shards.reading.samples import Samples
-from tokenmill_trainer.batches.data import GlobalBatches
+from tokenmill_trainer.batches.data import GlobalBatches, RankSamples
 from tokenmill_trainer.build import initialize
 from tokenmill_trainer.config import RunConfig
 from tokenmill_trainer.engine import Engine
@@ -92,7 +98,42 @@ def break_down(config: RunConfig, world: World, out: Path, fault: str) -> None:
                 engine.step()
 
 
+@dataclass(frozen=True)
+class Ending:
+    """A source that ends after `num_steps`."""
+
+    source: GlobalBatches
+    num_steps: int
+
+    def iterate(self, consumed_samples: int, num_steps: int) -> Iterator[RankSamples]:
+        return islice(self.source.iterate(consumed_samples, num_steps), self.num_steps)
+
+
+def run_out(config: RunConfig, world: World, path: Path) -> None:
+    results = []
+    for stage in (0, 3):
+        training = config.training.model_copy(update={"zero_stage": stage})
+        source = GlobalBatches(conftest.RandomSamples(), config.batch_plan, world.rank, world.size)
+        ending = Ending(source, 5 - world.rank)
+        with initialize(config.model_copy(update={"training": training}), ending) as engine:
+            said = ""
+            try:
+                for batch in engine.batches():
+                    engine.backward(engine(batch))
+                    engine.step()
+            except InputError as error:
+                said = str(error)
+            results.append(world.gather([engine.progress.step, said]))
+    if world.is_main:
+        path.write_text(json.dumps(results))
+
+
 config, out, fault = RunConfig.model_validate_json(sys.argv[1]), Path(sys.argv[2]), os.environ["FAULT"]
 torch.set_num_threads(1)
 with start_world() as world:
-    decide(config, world, out) if fault == "decide" else break_down(config, world, out, fault)
+    if fault == "decide":
+        decide(config, world, out)
+    elif fault == "end":
+        run_out(config, world, out)
+    else:
+        break_down(config, world, out, fault)

@@ -90,6 +90,13 @@ def test_a_flipped_byte_in_the_newest_is_passed_over_and_named(three: Path) -> N
     assert shard.name in said[0]
 
 
+@pytest.mark.parametrize("pointer", ["", "\n", "step-00000001", "step-00000099"])
+def test_no_pointer_to_the_latest_is_believed_blank_or_not(three: Path, pointer: str) -> None:
+    for name in ("latest", "latest_checkpointed_iteration.txt"):
+        (three / name).write_text(pointer)
+    assert require_verified(three, pytest.fail).manifest.step == 3
+
+
 @pytest.mark.parametrize("victim", ["*.distcp", ".metadata", "random-*", "manifest.json"])
 def test_any_missing_file_makes_a_checkpoint_count_for_nothing(three: Path, victim: str) -> None:
     next((three / "step-00000003").glob(victim)).unlink()
@@ -184,8 +191,8 @@ def test_settings_that_make_another_run_are_refused_by_name(
 
 def test_what_may_change_freely_and_what_by_saying_so(three: Path, make_config: MakeConfig, mixture: Path) -> None:
     manifest = require_verified(three, pytest.fail).manifest
-    free = {"training": {"global_batch_size": 16, "micro_batch_size": 2, "zero_stage": 3}, "data": {"num_workers": 3}}
-    check_resumable(make_config(**free), None, manifest, ())
+    layout = {"global_batch_size": 16, "micro_batch_size": 2, "zero_stage": 3, "compile": True}
+    check_resumable(make_config(training=layout, data={"num_workers": 3}), None, manifest, ())
     check_resumable(make_config(training={"steps": 12}), None, manifest, {"schedule"})
     data = load_manifest(str(mixture), MixtureManifest).manifest
     with pytest.raises(ConfigError, match=rf"data.mixture: digest {data.digest[:12]}… here, none in the checkpoint"):

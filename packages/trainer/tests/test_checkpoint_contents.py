@@ -64,6 +64,17 @@ def test_a_moment_that_is_missing_is_named(saved: Path, make_config: MakeConfig,
     refused(saved, make_config(), source, rf"missing \['{moment}'\]")
 
 
+def test_weights_alone_are_not_a_run_to_go_on_with(saved: Path, make_config: MakeConfig, source: GlobalBatches) -> None:
+    """Those are where another run begins, by --init-from."""
+
+    def keep_weights(held: dict[str, object]) -> None:
+        for name in [name for name in held if not name.startswith("model.")]:
+            held.pop(name)
+
+    change_index(saved, keep_weights)
+    refused(saved, make_config(), source, r"missing \['optimizer\.state\..*unexpected \[\]")
+
+
 def test_another_shape_is_named_with_both(saved: Path, make_config: MakeConfig, source: GlobalBatches) -> None:
     wider = make_config(model={"intermediate_size": 104})
     refused(saved, wider, source, r"model\.layers\.0\..* has shape \[96, 48\] there, \[104, 48\] here")

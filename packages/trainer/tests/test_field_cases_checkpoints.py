@@ -187,3 +187,7 @@ def test_moved_runs_go_on_and_moved_data_is_known_by_its_digest(
         go(after / "run")
     go(after / "run", data=after / "elsewhere" / mixture.name)
     assert losses(after / "run") == unbroken
+    forget_the_last(after / "run")
+    (after / "elsewhere" / "tokenizer").rename(after / "vocabulary")
+    go(after / "run")
+    assert losses(after / "run") == unbroken

@@ -46,6 +46,16 @@ def test_what_one_rank_meets_is_decided_by_both(tmp_path: Path, config: RunConfi
         assert "on samples 32 to 39" in first[4][3]
 
 
+def test_ranks_whose_data_ends_at_different_steps_end_at_the_same(
+    tmp_path: Path, config: RunConfig, worker: Worker
+) -> None:
+    """Nine batches, five on one rank and four on the other: each does four steps, and says why no more."""
+    done = worker("end", config, tmp_path / "result.json")
+    assert done.returncode == 0, done.stderr
+    said = "the data ended after 4 of the 6 steps that are left; lower training.steps"
+    assert json.loads((tmp_path / "result.json").read_text()) == [[[4, said], [4, said]]] * 2
+
+
 @pytest.mark.parametrize(
     ("fault", "phase", "waits"), [("hook", "forward", "forward"), ("data", "data", "agreeing on the data")]
 )

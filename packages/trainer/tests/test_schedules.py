@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from tokenmill_trainer import RunConfig, initialize
 from tokenmill_trainer.batches.batch_plan import BatchPlan
 from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.checkpoints import checkpoint
-from tokenmill_trainer.checkpoints.store import require_verified
+from tokenmill_trainer.checkpoints.store import list_checkpoints, require_verified
 from tokenmill_trainer.optim import ScheduleConfig, learning_rate
 from tokenmill_trainer.resume import check_resumable
 
@@ -92,19 +93,32 @@ def test_what_does_not_go_together_is_refused() -> None:
 
 def run(config: RunConfig, source: GlobalBatches, stops: tuple[int, ...], folder: Path) -> list[tuple[int, float, int]]:
     """(consumed samples, rate, first sample) of every step of a run that stops after each of `stops` and is resumed."""
-    reports = []
-    for stop in (*stops, config.training.steps):
-        with initialize(config, source) as engine:
-            if reports:
-                checkpoint.restore(engine, require_verified(folder, pytest.fail))
-            for batch in engine.batches():
-                engine.backward(engine(batch))
-                report = engine.step()
-                if report is not None:
-                    reports.append((report.progress.consumed_samples, report.lr, report.first_sample))
-                    if report.progress.step == stop:
-                        break
-            checkpoint.save(engine, folder)
+    return [report for stop in (*stops, config.training.steps) for report in go_on(config, source, stop, folder)]
+
+
+def go_on(config: RunConfig, source: GlobalBatches, stop: int, folder: Path) -> list[tuple[int, float, int]]:
+    """The same up to step `stop`, after which the state is saved, from the newest checkpoint if there is one.
+
+    The rate is the one that the optimizer finds as it begins to update.
+    """
+    reports, used = [], []
+    with initialize(config, source) as engine:
+        if list_checkpoints(folder):
+            checkpoint.restore(engine, require_verified(folder, pytest.fail))
+        engine.optimizer.register_step_pre_hook(
+            lambda optimizer, *_: used.append({group["lr"] for group in optimizer.param_groups})
+        )
+        for batch in engine.batches():
+            engine.backward(engine(batch))
+            report = engine.step()
+            if report is not None:
+                (rate,) = used[-1]
+                assert report.lr == rate
+                reports.append((report.progress.consumed_samples, rate, report.first_sample))
+                if report.progress.step == stop:
+                    break
+        assert len(used) == len(reports)
+        checkpoint.save(engine, folder)
     return reports
 
 
@@ -127,6 +141,32 @@ def test_a_run_that_is_stopped_twice_has_the_rates_of_an_unbroken_one(
     with pytest.raises(ConfigError, match=r"training.steps: 80 here, 40 in the checkpoint; .*--allow-change schedule"):
         check_resumable(longer, None, manifest, ())
     check_resumable(longer, None, manifest, {"schedule"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "total", "peak"),
+    [({"training": {"steps": 80}}, 80, 0.01), ({"training": {"steps": 40}, "optimizer": {"lr": 0.03}}, 40, 0.03)],
+)
+@pytest.mark.parametrize("stop", [7, 20])
+def test_a_schedule_that_was_changed_on_purpose_is_the_one_that_is_used(
+    tmp_path: Path,
+    make_config: MakeConfig,
+    source: GlobalBatches,
+    changed: dict[str, Any],
+    total: int,
+    peak: float,
+    stop: int,
+) -> None:
+    fixed = {"model": TINY, "schedule": {"warmup_steps": 10}}
+    before, after = make_config(**fixed, training={"steps": 40}), make_config(**fixed, **changed)
+    first = go_on(before, source, stop, tmp_path)
+    manifest = require_verified(tmp_path, pytest.fail).manifest
+    with pytest.raises(ConfigError, match="--allow-change schedule"):
+        check_resumable(after, None, manifest, ())
+    check_resumable(after, None, manifest, {"schedule"})
+    rest = go_on(after, source, 25, tmp_path)
+    assert [lr for _, lr, _ in first] == [cosine_by_steps(step, 40, 10, 0.01, 0.1) for step in range(1, stop + 1)]
+    assert [lr for _, lr, _ in rest] == [cosine_by_steps(step, total, 10, peak, 0.1) for step in range(stop + 1, 26)]
 
 
 def test_a_plan_steps_over_its_boundaries() -> None:
