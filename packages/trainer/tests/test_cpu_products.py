@@ -121,7 +121,7 @@ def test_a_word_of_bf16_holds_both_rounded(value: float) -> None:
 
 
 @pytest.mark.skipif(LANES != 16, reason="no AVX-512")
-@pytest.mark.parametrize("shape", [(16, 16, 16), (2048, 384, 80), (144, 1040, 208), (128, 32, 640)])
+@pytest.mark.parametrize("shape", [(16, 16, 16), (2048, 384, 80), (144, 1040, 208), (144, 32, 1648)])
 def test_weight_gradients_are_the_same_on_any_number_of_cores(shape: tuple[int, int, int]) -> None:
     tokens, width, size = shape
     of_y, x = torch.from_numpy(random(tokens, width)), torch.from_numpy(random(size, tokens)).t()

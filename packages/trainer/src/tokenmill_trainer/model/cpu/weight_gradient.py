@@ -23,8 +23,8 @@ from tokenmill_trainer.model.cpu.vectors import LANES, pack_rows, transpose
 Fp32 = NDArray[np.float32]
 
 STRIP, PANEL, BLOCK = 128, 64, 128
-MOST_ROWS = 256
-"""Of a gradient, for one core at a time."""
+MOST = 256
+"""Rows, or columns, of a gradient for one core at a time."""
 
 
 def takes(of_y_NE: Tensor, x_ND: Tensor) -> bool:
@@ -37,7 +37,7 @@ def weight_gradient(of_y_NE: Tensor, x_ND: Tensor) -> Tensor:
     """(E, D) of_yᵀ · x, in fp32."""
     gradient_ED = x_ND.new_empty(of_y_NE.shape[1], x_ND.shape[1])
     of_y, x, gradient = (array(tensor) for tensor in (without_gaps(of_y_NE), without_gaps(x_ND), gradient_ED))
-    on_each_core(lambda rows: _fill(gradient, of_y, x, *rows), _portions(len(gradient_ED)))
+    on_each_core(lambda part: _fill(gradient, of_y, x, *part), _parts(*gradient_ED.shape))
     return gradient_ED
 
 
@@ -46,31 +46,42 @@ def _(of_y_NE: Tensor, x_ND: Tensor) -> Tensor:
     return x_ND.new_empty(of_y_NE.shape[1], x_ND.shape[1])
 
 
-def _portions(num_rows: int) -> list[tuple[int, int]]:
-    """Rows from begin to end, alike in number, as many portions for each core as for any other."""
+def _parts(num_rows: int, num_columns: int) -> list[tuple[int, int, int, int]]:
+    """Rows and columns, each from begin to end: of the longer side as many parts for each core as for any other."""
+    if num_rows >= num_columns:
+        return [(*part, 0, num_columns) for part in _divided(num_rows)]
+    return [(0, num_rows, *part) for part in _divided(num_columns)]
+
+
+def _divided(size: int) -> list[tuple[int, int]]:
     cores = torch.get_num_threads()
-    num_portions = cores * -(-num_rows // (cores * MOST_ROWS))
-    step = -(-num_rows // (num_portions * LANES)) * LANES
-    return [(begin, min(begin + step, num_rows)) for begin in range(0, num_rows, step)]
+    num_parts = cores * -(-size // (cores * MOST))
+    step = -(-size // (num_parts * LANES)) * LANES
+    return [(begin, min(begin + step, size)) for begin in range(0, size, step)]
 
 
 @compiled
-def _fill(gradient: Fp32, of_y: Fp32, x: Fp32, begin: int, end: int) -> None:  # pragma: no cover
-    """Fill rows of the gradient (E, D)."""
-    num_tokens, size = x.shape
-    panels = np.empty(((size + PANEL - 1) // PANEL, STRIP, PANEL), F32)
+def _fill(
+    gradient: Fp32, of_y: Fp32, x: Fp32, row_begin: int, row_end: int, column_begin: int, column_end: int
+) -> None:  # pragma: no cover
+    """Fill that part of the gradient (E, D)."""
+    num_tokens, width = len(x), column_end - column_begin
+    panels = np.empty(((width + PANEL - 1) // PANEL, STRIP, PANEL), F32)
     block = np.empty((BLOCK, STRIP), F32)
     for token in range(0, num_tokens, STRIP):
         depth = min(STRIP, num_tokens - token)
         for i in range(len(panels)):
-            columns = x[token : token + depth, i * PANEL : min((i + 1) * PANEL, size)]
-            pack_rows(panels[i], columns, depth, columns.shape[1])
-        for row in range(begin, end, BLOCK):
-            height = min(BLOCK, end - row)
+            column = column_begin + i * PANEL
+            end = min(column + PANEL, column_end)
+            pack_rows(panels[i], x[token : token + depth, column:end], depth, end - column)
+        for row in range(row_begin, row_end, BLOCK):
+            height = min(BLOCK, row_end - row)
             transpose(block, of_y[token : token + depth, row : row + height], depth, height)
             for i in range(len(panels)):
-                sums = gradient[row : row + height, i * PANEL : min((i + 1) * PANEL, size)]
+                column = column_begin + i * PANEL
+                end = min(column + PANEL, column_end)
+                sums = gradient[row : row + height, column:end]
                 if token == 0:
-                    set_product(sums, block, panels[i], height, depth, sums.shape[1])
+                    set_product(sums, block, panels[i], height, depth, end - column)
                 else:
-                    add_product(sums, block, panels[i], height, depth, sums.shape[1])
+                    add_product(sums, block, panels[i], height, depth, end - column)
