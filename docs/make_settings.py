@@ -1,7 +1,8 @@
 """Write the reference of all settings to standard output: `python docs/make_settings.py > docs/settings.md`."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -47,6 +48,16 @@ def settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Fi
                     yield from settings(inner, f"{prefix}{name}[].")
 
 
+def choices(annotation: Any) -> list[str]:
+    """The values a setting may have, as they would stand in TOML; none where others are possible as well."""
+    if get_origin(annotation) is Literal:
+        return [shown(value) for value in get_args(annotation)]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return [shown(member.value) for member in annotation]
+    parts = [choices(part) for part in get_args(annotation) if part is not type(None)]
+    return sum(parts, []) if all(parts) else []
+
+
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """(dotted name, value) of everything in nested settings."""
     for name, value in values.items():
@@ -75,7 +86,9 @@ def main() -> None:
         for name, field in settings(model):
             meaning = " ".join((field.description or "").split()).replace("|", "\\|")
             default = field.default if field.default_factory is None else field.get_default(call_default_factory=True)
-            print(f"| `{name}` | {shown(default)} | {meaning} |")
+            values = choices(field.annotation)
+            one_of = f" One of {', '.join(f'`{value}`' for value in values)}." if len(values) > 1 else ""
+            print(f"| `{name}` | {shown(default)} | {meaning}{one_of} |")
         print()
     print("## Profiles of `prep clean`\n\nWhat each sets; other settings have their defaults, and yours come on top.\n")
     print("| profile | settings |\n|---|---|")

@@ -91,6 +91,12 @@ def test_a_broken_manifest_is_named_with_the_field(folder, old, new, message):
     assert str(folder / "manifest.json") in str(caught.value)
 
 
+def test_a_file_of_another_kind_is_said_to_be_no_manifest(tmp_path):
+    (tmp_path / "results.json").write_text('{"results": {}, "inputs": []}')
+    with pytest.raises(ManifestError, match=r"results\.json: no manifest, since it has no kind; name a dataset"):
+        load_manifest(str(tmp_path / "results.json"))
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'"\\ud800"'])
 def test_what_is_no_manifest_at_all_is_refused_in_one_message(tmp_path, content):
     (tmp_path / "manifest.json").write_bytes(content)

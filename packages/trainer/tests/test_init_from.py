@@ -120,6 +120,14 @@ def test_an_export_is_where_another_run_begins(
     assert losses(second)[0] == pytest.approx(losses(first)[0], abs=1e-4)
 
 
+def test_what_is_no_model_is_refused(settings: Path, mixture: Path, pretrain: Pretrain, tmp_path: Path) -> None:
+    arguments = ("run", "--config", settings, "--mixture", mixture, "--init-from", mixture, "--out", tmp_path / "run")
+    done = pretrain(*arguments, check=False)
+    problem = f"{mixture}: a mixture, not a model; `pretrain export RUN --out DIR` makes one"
+    assert (done.returncode, problem in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [

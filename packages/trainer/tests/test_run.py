@@ -165,6 +165,7 @@ def test_a_run_is_never_written_over(finished: Path, pretrain: Pretrain, mixture
     again = pretrain("run", "--out", finished, "--resume")
     more = "to go on, ask for more: --set training.steps=… --allow-change schedule"
     assert f"all 12 steps are done already; {more}" in again.stderr
+    assert "no steps left of 8 × " in again.stderr
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
@@ -186,6 +187,12 @@ def test_wrong_settings_end_with_a_message(
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_a_resume_of_no_run_says_that_there_is_none(tmp_path: Path, pretrain: Pretrain) -> None:
+    done = pretrain("run", "--out", tmp_path / "mistyped", "--resume", check=False)
+    assert (done.returncode, "mistyped: no run to go on with; name the --out of" in done.stderr) == (1, True)
+    assert not (tmp_path / "mistyped").exists()
 
 
 def test_a_shard_that_lost_a_byte_is_refused(tmp_path: Path, pretrain: Pretrain, mixture: Path, run_toml: Path) -> None:
@@ -231,6 +238,7 @@ def test_a_broken_newest_checkpoint_is_named_and_an_older_one_taken(
     assert [row["state"].split(":")[0] for row in json.loads(listed.stdout)] == ["broken", "verified"]
     done = pretrain("run", "--out", out, "--resume")
     assert "step-00000012 is broken and is passed over" in done.stderr
+    assert "restore it, or go on from an earlier checkpoint" in done.stderr
     assert "resumed from step-00000008" in done.stderr
     assert losses(out) == losses(finished)
 

@@ -108,6 +108,8 @@ def parse_manifest(content: bytes, url: str) -> Manifest:
         raise ManifestError(
             f"{url}: written by a newer Tokenmill (schema_version {version}, known here is {SCHEMA_VERSION}): upgrade"
         )
+    if not isinstance(value, dict) or "kind" not in value:
+        raise ManifestError(f"{url}: no manifest, since it has no kind; name a dataset, checkpoint or model")
     try:
         manifest = MANIFEST_ADAPTER.validate_python(value, strict=False)
     except ValidationError as error:
@@ -201,12 +203,12 @@ def check_size(loaded: LoadedManifest[Any], entry: FileEntry) -> None:
     """The file is there and has its size. Where a server does not say it, that is left to the hash of what it sends."""
     url = loaded.file_url(entry.path)
     if not storage.exists(url):
-        raise VerificationError(f"{url}: missing, but {loaded.url} lists it: restore it or build the dataset again")
+        raise VerificationError(f"{url}: missing, but {loaded.url} lists it: {_remedy(loaded)}")
     have = storage.size(url)
     if have not in (None, entry.bytes):
         where = "on disk" if storage.is_local(url) else "there"
         raise VerificationError(
-            f"{url}: {have} bytes {where}, {entry.bytes} in its manifest: restore it or build the dataset again"
+            f"{url}: {have} bytes {where}, {entry.bytes} in its manifest: {_remedy(loaded)}"
         )
 
 
@@ -217,8 +219,14 @@ def check_hash(loaded: LoadedManifest[Any], entry: FileEntry, on_bytes: Callable
     if sha256 != entry.sha256:
         raise VerificationError(
             f"{url}: sha256 is {sha256[:12]}…, its manifest says {entry.sha256[:12]}…: "
-            "the content changed; restore it or build the dataset again with --force"
+            f"the content changed; {_remedy(loaded, ' with --force')}"
         )
+
+
+def _remedy(loaded: LoadedManifest[Any], how: str = "") -> str:
+    if loaded.manifest.kind == Kind.CHECKPOINT:
+        return "restore it, or go on from an earlier checkpoint"
+    return f"restore it or build the dataset again{how}"
 
 
 def verify_files(loaded: LoadedManifest[Any], on_bytes: Callable[[int], None] | None = None) -> None:

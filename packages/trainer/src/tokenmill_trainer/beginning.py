@@ -72,10 +72,11 @@ def describe(engine: Engine, run: RunFolder) -> str:
     parameters = sum(parameter.numel() for parameter in engine.model.parameters())
     batch = config.batch_plan.size_at(engine.progress.consumed_samples)
     ranks = "" if world.size == 1 else f" × {world.size}, ZeRO {training.zero_stage}"
+    first, last = engine.progress.step + 1, training.steps
     return (
-        f"{parameters:,} parameters, {training.precision} on {world.device.type}{ranks}; steps "
-        f"{engine.progress.step + 1:,} to {training.steps:,} of {batch:,} × {config.data.sequence_length:,} tokens of "
-        f"{data.name} -> {run.path}"
+        f"{parameters:,} parameters, {training.precision} on {world.device.type}{ranks}; "
+        f"{f'steps {first:,} to {last:,}' if first <= last else 'no steps left'} of "
+        f"{batch:,} × {config.data.sequence_length:,} tokens of {data.name} -> {run.path}"
     )
 
 

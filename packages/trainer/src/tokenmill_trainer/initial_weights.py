@@ -35,7 +35,13 @@ def open_model(path: str) -> LoadedManifest[ModelManifest]:
             f"{path}: no model with a manifest; `pretrain import {path} --out DIR` makes one of a folder that "
             "transformers saved, `pretrain export RUN --out DIR` of a run"
         )
-    return load_manifest(path, ModelManifest)
+    loaded = load_manifest(path)
+    if not isinstance(loaded.manifest, ModelManifest):
+        raise InputError(
+            f"{path}: a {loaded.manifest.kind}, not a model; `pretrain export RUN --out DIR` makes one of a run's newest "
+            "checkpoint"
+        )
+    return LoadedManifest(url=loaded.url, manifest=loaded.manifest)
 
 
 def with_model_settings(values: dict[str, Any], path: str) -> dict[str, Any]:

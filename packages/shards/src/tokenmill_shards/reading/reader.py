@@ -7,7 +7,7 @@ they are needed, and a thread checks all files meanwhile; what it finds is raise
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from threading import Thread
 from typing import TYPE_CHECKING, Self
@@ -130,12 +130,12 @@ class MixtureReader:
         """Held-out samples of source `name`; the last may be filled up with labels that do not count."""
         return max(0, -(-(self.held_out[self._number(name)].num_tokens - 1) // self.sequence_length))
 
-    def validation(self, name: str, first: int = 0, count: int | None = None) -> Samples:
-        """Held-out samples of source `name`: `count` of them from number `first`, all if not said."""
+    def validation(self, name: str, numbers: Iterable[int] | None = None) -> Samples:
+        """Held-out samples of source `name`: those of these `numbers`, each below `num_validation`; all if not said."""
         number = self._number(name)
-        stream, total = self.held_out[number], self.num_validation(name)
-        last = total if count is None else min(total, first + count)
-        rows = [(stream, number, i * self.sequence_length) for i in range(first, last)]
+        stream = self.held_out[number]
+        wanted = range(self.num_validation(name)) if numbers is None else numbers
+        rows = [(stream, number, i * self.sequence_length) for i in wanted]
         tokens = np.zeros((len(rows), self.sequence_length + 1), np.int64)
         for row, (_, _, start) in zip(tokens, rows, strict=True):
             stream.read_into(row[: stream.num_tokens - start], start)

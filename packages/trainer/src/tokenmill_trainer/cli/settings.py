@@ -45,6 +45,8 @@ def read_settings(
         mixture = mixture or locate_mixture(folder)
         config_path = str(folder.config_file)
     if config_path is None and mixture is None:
+        if resume:
+            raise InputError(f"{out}: no run to go on with; name the --out of a `pretrain run`, or what to train on")
         raise InputError("name what to train on: --mixture PATH, and --config FILE for the settings")
     values = read_toml(config_path) if config_path else {}
     theirs = _from_deepspeed(values, overrides, deepspeed) if deepspeed else {}

@@ -32,7 +32,8 @@ class ValidationConfig(Frozen):
     interval: int = Field(default=0, ge=0)
     """Steps between two validations; the last step has one too. 0: none at all."""
     samples: int = Field(default=64, gt=0)
-    """Most held-out samples that are read of each source: the same ones every time, on any number of ranks."""
+    """Most held-out samples that are read of each source, evenly spread over all it has: the same ones every time, on any
+    number of ranks."""
 
 
 def validate(
@@ -116,13 +117,16 @@ def rank_batches(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
     """This rank's micro-batches (inputs, labels, positions), each (micro_batch_size, L): as many on every rank.
 
-    Together the ranks read each held-out sample of source `name` once, up to `max_samples`.
+    Together the ranks read `max_samples` held-out samples of source `name`, or all: evenly spread, since documents that
+    lie together are often alike.
     """
-    num_samples = min(max_samples, reader.num_validation(name))
+    held_out = reader.num_validation(name)
+    num_samples = min(max_samples, held_out)
     num_batches = math.ceil(num_samples / (micro_batch_size * world_size))
     for batch in range(rank * num_batches, (rank + 1) * num_batches):
         first = batch * micro_batch_size
         count = max(0, min(micro_batch_size, num_samples - first))
-        inputs, labels, positions = tensors_of(reader.validation(name, first, count))
+        numbers = [number * held_out // num_samples for number in range(first, first + count)]
+        inputs, labels, positions = tensors_of(reader.validation(name, numbers))
         filled = partial(pad, pad=(0, 0, 0, micro_batch_size - count))
         yield filled(inputs), filled(labels, value=IGNORED), None if positions is None else filled(positions)
