@@ -55,25 +55,29 @@ def attend(
             top[:] = -np.inf
             total[:] = 0
             for first in range(0, end, TILE):
-                set_product(scores, keys[first : first + TILE], columns, TILE, size // pair, BLOCK)
+                few = _first_that_sees(first, begin)
+                seeing = BLOCK - few
+                tile = keys[first : first + TILE]
+                set_product(scores[:, few:], tile, columns[:, few:], TILE, size // pair, seeing)
                 last_top[:] = top
                 for key in range(TILE):
                     seen = _first_that_sees(first + key, begin)
-                    scores[key, :seen] = -np.inf
+                    scores[key, few:seen] = -np.inf
                     for j in range(seen, BLOCK):
                         scores[key, j] *= F32(scale)
                         top[j] = scores[key, j] if scores[key, j] > top[j] else top[j]
-                for j in range(BLOCK):
+                for j in range(few, BLOCK):
                     last_top[j] = exp(last_top[j] - top[j])
                     total[j] *= last_top[j]
                 for row in range(TILE // pair):
-                    for j in range(BLOCK):
+                    for j in range(few, BLOCK):
                         p_of_one = exp(scores[row * pair, j] - top[j])
                         p_of_other = exp(scores[row * pair + pair - 1, j] - top[j])
                         total[j] += p_of_one if pair == 1 else p_of_one + p_of_other
                         p[row, j] = word(p_of_one, p_of_other, like)
-                of_tile = values[:, first // pair : (first + TILE) // pair]
-                scale_and_add_product(sums_of_values, of_tile, p, value_size, TILE // pair, BLOCK, last_top)
+                turned = values[:, first // pair : (first + TILE) // pair]
+                sums = sums_of_values[:, few:]
+                scale_and_add_product(sums, turned, p[:, few:], value_size, TILE // pair, seeing, last_top[few:])
             for j in range(end - begin):
                 log_sums[one, head, begin + j] = top[j] + math.log(total[j])
             for row in range(value_size):
@@ -125,26 +129,31 @@ def attend_backward(
                     inner[j] += wide(of_y[one, begin + j, head, row]) * wide(y[one, begin + j, head, row])
             of_columns[:] = 0
             for first in range(0, end, TILE):
-                set_product(p, keys[first : first + TILE], columns, TILE, size // pair, BLOCK)
-                set_product(of_scores, values[first : first + TILE], of_y_columns, TILE, value_size // pair, BLOCK)
+                few = _first_that_sees(first, begin)
+                seeing, words = BLOCK - few, (BLOCK - few) // pair
+                tile, of_tile = keys[first : first + TILE], values[first : first + TILE]
+                set_product(p[:, few:], tile, columns[:, few:], TILE, size // pair, seeing)
+                set_product(of_scores[:, few:], of_tile, of_y_columns[:, few:], TILE, value_size // pair, seeing)
                 for key in range(TILE):
                     seen = _first_that_sees(first + key, begin)
-                    p[key, :seen] = 0
-                    of_scores[key, :seen] = 0
+                    p[key, few:seen] = 0
+                    of_scores[key, few:seen] = 0
                     for j in range(seen, BLOCK):
                         p[key, j] = exp(p[key, j] * F32(scale) - log_sum[j])
                         of_scores[key, j] = p[key, j] * (of_scores[key, j] - inner[j])
                 for key in range(TILE):
-                    for j in range(BLOCK // pair):
+                    for j in range(few // pair, BLOCK // pair):
                         p_rows[key, j] = word(p[key, j * pair], p[key, j * pair + pair - 1], like)
                         of_s_rows[key, j] = word(of_scores[key, j * pair], of_scores[key, j * pair + pair - 1], like)
                 for row in range(TILE // pair):
-                    for j in range(BLOCK):
+                    for j in range(few, BLOCK):
                         of_s_columns[row, j] = word(of_scores[row * pair, j], of_scores[row * pair + pair - 1, j], like)
-                add_product(of_values[first : first + TILE], p_rows, of_y_rows, TILE, BLOCK // pair, wide_value_size)
-                add_product(of_keys[first : first + TILE], of_s_rows, rows, TILE, BLOCK // pair, wide_size)
-                of_tile = turned_keys[:, first // pair : (first + TILE) // pair]
-                add_product(of_columns, of_tile, of_s_columns, size, TILE // pair, BLOCK)
+                sums = of_values[first : first + TILE]
+                add_product(sums, p_rows[:, few // pair :], of_y_rows[few // pair :], TILE, words, wide_value_size)
+                sums = of_keys[first : first + TILE]
+                add_product(sums, of_s_rows[:, few // pair :], rows[few // pair :], TILE, words, wide_size)
+                turned = turned_keys[:, first // pair : (first + TILE) // pair]
+                add_product(of_columns[:, few:], turned, of_s_columns[:, few:], size, TILE // pair, seeing)
             _write(of_q, one, head, begin, end, _transposed(of_columns), F32(scale))
     _write(of_k, one, kv, 0, length, of_keys, F32(scale))
     _write(of_v, one, kv, 0, length, of_values, F32(1))

@@ -47,9 +47,10 @@ def _code(kinds: tuple[Any, ...], start: Callable[..., Any]) -> Any:  # pragma: 
         M, K, N = sizes(context, builder, kinds[3:6], arguments[3:6])
         arrays = [Matrix(context, builder, kinds[i], arguments[i]) for i in range(len(kinds)) if not 3 <= i < 6]
         sums, left, right, *factors = arrays
-        whole = builder.sub(N, builder.srem(N, INDEX(LANES * VECTORS)))
-        for first, end, vectors in ((INDEX(0), whole, VECTORS), (whole, N, 1)):
-            with steps(builder, first, end, LANES * vectors) as (n, _), steps(builder, INDEX(0), M, ROWS) as (m, _):
+        end = INDEX(0)
+        for vectors in (VECTORS, VECTORS // 2, 1):  # as wide tiles as there are, then one half as wide, then one vector
+            begin, end = end, builder.sub(N, builder.srem(N, INDEX(LANES * vectors)))
+            with steps(builder, begin, end, LANES * vectors) as (n, _), steps(builder, INDEX(0), M, ROWS) as (m, _):
                 rows = [builder.add(m, INDEX(i)) for i in range(ROWS)]
                 columns = [builder.add(n, INDEX(LANES * j)) for j in range(vectors)]
                 tile = {(row, column): _register(builder) for row in rows for column in columns}
