@@ -55,7 +55,7 @@ def choices(annotation: Any) -> list[str]:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return [shown(member.value) for member in annotation]
     parts = [choices(part) for part in get_args(annotation) if part is not type(None)]
-    return sum(parts, []) if all(parts) else []
+    return [choice for part in parts for choice in part] if all(parts) else []
 
 
 def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

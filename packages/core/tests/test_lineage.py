@@ -50,7 +50,7 @@ def test_the_tree_moves_with_its_folders(chain, tmp_path):
     [
         (lambda first, make: shutil.rmtree(first), "no such file or folder"),
         (lambda first, make: make("first", min_letters=4), "was made from documents 'letters' with digest"),
-        (lambda first, make: (first / "manifest.json").write_text("{}"), "manifest: "),
+        (lambda first, make: (first / "manifest.json").write_text("{}"), "no manifest, since it has no kind"),
     ],
 )
 def test_a_link_that_leads_nowhere_or_elsewhere_is_shown(chain, tmp_path, make, break_it, problem):

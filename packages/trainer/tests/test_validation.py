@@ -98,7 +98,8 @@ def test_bits_per_byte_are_those_of_the_text_the_labels_decode_to(
         result = run(engine, reader, MANY)
     nats_and_bytes = {}
     for number, name in enumerate(SOURCES):
-        labels = held_out_tokens(reader, number)[1 : MANY * LENGTH + 1]
+        tokens = held_out_tokens(reader, number)
+        labels = torch.cat([tokens[first + 1 : first + 1 + LENGTH] for first in windows_read(reader, name, MANY)])
         text = labels[labels != reader.manifest.end_of_document_id]
         assert 0 < len(text) < len(labels), "the mark between documents has no bytes"
         loss, num_bytes = result["val_loss_by_source"][name], len(tokenizer.decode_bytes(text.tolist()))

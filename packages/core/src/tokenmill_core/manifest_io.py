@@ -207,9 +207,7 @@ def check_size(loaded: LoadedManifest[Any], entry: FileEntry) -> None:
     have = storage.size(url)
     if have not in (None, entry.bytes):
         where = "on disk" if storage.is_local(url) else "there"
-        raise VerificationError(
-            f"{url}: {have} bytes {where}, {entry.bytes} in its manifest: {_remedy(loaded)}"
-        )
+        raise VerificationError(f"{url}: {have} bytes {where}, {entry.bytes} in its manifest: {_remedy(loaded)}")
 
 
 def check_hash(loaded: LoadedManifest[Any], entry: FileEntry, on_bytes: Callable[[int], None] | None = None) -> None:

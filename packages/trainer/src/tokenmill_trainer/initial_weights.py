@@ -38,8 +38,8 @@ def open_model(path: str) -> LoadedManifest[ModelManifest]:
     loaded = load_manifest(path)
     if not isinstance(loaded.manifest, ModelManifest):
         raise InputError(
-            f"{path}: a {loaded.manifest.kind}, not a model; `pretrain export RUN --out DIR` makes one of a run's newest "
-            "checkpoint"
+            f"{path}: a {loaded.manifest.kind}, not a model; `pretrain export RUN --out DIR` makes one of a run's "
+            "newest checkpoint"
         )
     return LoadedManifest(url=loaded.url, manifest=loaded.manifest)
 

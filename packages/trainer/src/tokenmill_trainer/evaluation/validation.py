@@ -32,8 +32,8 @@ class ValidationConfig(Frozen):
     interval: int = Field(default=0, ge=0)
     """Steps between two validations; the last step has one too. 0: none at all."""
     samples: int = Field(default=64, gt=0)
-    """Most held-out samples that are read of each source, evenly spread over all it has: the same ones every time, on any
-    number of ranks."""
+    """Most held-out samples that are read of each source, evenly spread over all it has: the same ones every time, on
+    any number of ranks."""
 
 
 def validate(
