@@ -107,6 +107,28 @@ def test_gradients_of_gradients_of_the_loss_are_refused() -> None:
         torch.autograd.grad(losses.sum(), logits, create_graph=True)
 
 
+@pytest.mark.parametrize("bias", [torch.arange(32.0)[::2], torch.ones(1).expand(16), torch.ones(1), torch.tensor(2.0)])
+def test_linear_takes_the_biases_that_torch_takes(bias: Tensor) -> None:
+    x, weight = torch.randn(2, 16), torch.randn(16, 16)
+    torch.testing.assert_close(linear(x, weight, bias), F.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_keys_that_count_for_nothing_leave_the_others(dtype: torch.dtype) -> None:
+    q, k, v = torch.rand(1, 1, 300, 16), random(1, 1, 300, 16).detach(), random(1, 1, 300, 16, seed=1).detach()
+    k[:, :, :40] = -torch.inf
+    y = attend(q.to(dtype), k.to(dtype), v.to(dtype)).float()
+    expected = F.scaled_dot_product_attention(*(x.to(dtype).double() for x in (q, k, v)), is_causal=True)
+    assert y[:, :, :40].isnan().all(), "0 / 0: there is nothing that they attend to"
+    torch.testing.assert_close(y[:, :, 40:].double(), expected[:, :, 40:], rtol=2**-6, atol=2**-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 0, 200, 16), (1, 2, 200, 0), (2, 200, 16)])
+def test_attention_of_other_shapes_is_left_to_torch(shape: tuple[int, ...]) -> None:
+    x = torch.zeros(shape)
+    assert not cpu_attention.takes(x, x, x)
+
+
 @pytest.mark.parametrize("shape", [(5,), (0, 5), (2, 3, 5)])
 def test_products_take_the_shapes_that_torch_takes(shape: tuple[int, ...]) -> None:
     x, weight, bias = torch.randn(shape), torch.randn(4, 5), torch.randn(4)

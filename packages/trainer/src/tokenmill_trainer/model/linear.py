@@ -22,7 +22,8 @@ class Linear(nn.Linear):
 
 def linear(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
     """(…, D) to (…, E), by whichever library is the faster."""
-    fits = x.ndim > 1 and x.shape[-1] == weight_ED.shape[1] > 0
+    fits = x.ndim > 1 and weight_ED.ndim == 2 and x.shape[-1] == weight_ED.shape[1] > 0
+    fits = fits and (bias_E is None or bias_E.shape == weight_ED.shape[:1])
     if not fits or not onednn.takes(x, weight_ED, *(() if bias_E is None else (bias_E,))):
         return F.linear(x, weight_ED, bias_E)
     y: Tensor = _linear(x, weight_ED, bias_E)

@@ -24,6 +24,8 @@ TYPES = (torch.float32, torch.bfloat16, torch.float16)
 def takes(q_BHLd: Tensor, k_BKLd: Tensor, v_BKLd: Tensor) -> bool:
     """Whether `causal_attention` can, and should, compute attention of each query to all keys before it."""
     all_three = (q_BHLd, k_BKLd, v_BKLd)
+    if any(x.ndim != 4 or not x.numel() for x in all_three):
+        return False
     if not all(x.device.type == "cpu" and x.dtype in TYPES and not isinstance(x, DTensor) for x in all_three):
         return False
     if torch.is_autocast_enabled("cpu") or is_transformed():

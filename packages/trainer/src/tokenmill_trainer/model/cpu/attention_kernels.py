@@ -47,6 +47,7 @@ def attend(
     p = np.empty((TILE // pair, BLOCK), like.dtype)
     scores, sums_of_values = np.empty((TILE, BLOCK), F32), np.empty((_whole_vectors(value_size), BLOCK), F32)
     top, last_top, total = np.empty(BLOCK, F32), np.empty(BLOCK, F32), np.empty(BLOCK, F32)
+    shift = np.empty(BLOCK, F32)
     for head in range(kv * groups, (kv + 1) * groups):
         for begin in range(0, length, BLOCK):
             end = min(begin + BLOCK, length)
@@ -67,12 +68,13 @@ def attend(
                         scores[key, j] *= F32(scale)
                         top[j] = scores[key, j] if scores[key, j] > top[j] else top[j]
                 for j in range(few, BLOCK):
-                    last_top[j] = exp(last_top[j] - top[j])
+                    shift[j] = top[j] if top[j] > -np.inf else F32(0)
+                    last_top[j] = exp(last_top[j] - shift[j])
                     total[j] *= last_top[j]
                 for row in range(TILE // pair):
                     for j in range(few, BLOCK):
-                        p_of_one = exp(scores[row * pair, j] - top[j])
-                        p_of_other = exp(scores[row * pair + pair - 1, j] - top[j])
+                        p_of_one = exp(scores[row * pair, j] - shift[j])
+                        p_of_other = exp(scores[row * pair + pair - 1, j] - shift[j])
                         total[j] += p_of_one if pair == 1 else p_of_one + p_of_other
                         p[row, j] = word(p_of_one, p_of_other, like)
                 turned = values[:, first // pair : (first + TILE) // pair]

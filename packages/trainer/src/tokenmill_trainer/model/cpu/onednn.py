@@ -31,6 +31,7 @@ def product(x_ND: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Te
     """The (N, E) of x · weightᵀ + bias, without gradient."""
     if not x_ND.numel():
         return x_ND.new_zeros(len(x_ND), len(weight_ED))
+    bias_E = None if bias_E is None else bias_E.contiguous()
     y_NE: Tensor = torch.ops.mkldnn._linear_pointwise(_dense(x_ND), _dense(weight_ED), bias_E, "none", [], "")
     return y_NE
 

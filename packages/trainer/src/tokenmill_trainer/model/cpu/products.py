@@ -21,26 +21,31 @@ _PAIRS = ir.VectorType(BFloat(), 2 * LANES)
 
 
 def _set_product(_context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any) -> Any:  # pragma: no cover
-    return _code((sums, left, right, M, K, N), lambda *_: FLOATS([0.0] * LANES))
+    return _code((sums, left, right, M, K, N), lambda _builder, products, *_: products)
 
 
 def _add_product(_context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any) -> Any:  # pragma: no cover
-    return _code((sums, left, right, M, K, N), lambda _builder, place, of_sums: of_sums.load(*place, FLOATS))
+    def finish(builder: Any, products: Any, place: tuple[Any, Any], sums: Matrix) -> Any:
+        return builder.fadd(sums.load(*place, FLOATS), products)
+
+    return _code((sums, left, right, M, K, N), finish)
 
 
 def _scale_and_add_product(
     _context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any, factors: Any
 ) -> Any:  # pragma: no cover
-    def start(builder: Any, place: tuple[Any, Any], of_sums: Matrix, of_factors: Matrix) -> Any:
-        return builder.fmul(of_sums.load(*place, FLOATS), of_factors.load(INDEX(0), place[1], FLOATS))
+    def finish(builder: Any, products: Any, place: tuple[Any, Any], sums: Matrix, factors: Matrix) -> Any:
+        old = builder.fmul(sums.load(*place, FLOATS), factors.load(INDEX(0), place[1], FLOATS))
+        return builder.fadd(old, products)
 
-    return _code((sums, left, right, M, K, N, factors), start)
+    return _code((sums, left, right, M, K, N, factors), finish)
 
 
-def _code(kinds: tuple[Any, ...], start: Callable[..., Any]) -> Any:  # pragma: no cover
+def _code(kinds: tuple[Any, ...], finish: Callable[..., Any]) -> Any:  # pragma: no cover
     """The signature for arguments of `kinds`, and what writes the code.
 
-    `start(builder, place, sums, factors if there are any)`: the vector that products are added to.
+    `finish(builder, products, place, sums, factors if there are any)`: what a vector of products becomes. They are
+    summed on their own first, so that sums of many products lose few digits.
     """
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -54,12 +59,12 @@ def _code(kinds: tuple[Any, ...], start: Callable[..., Any]) -> Any:  # pragma: 
                 rows = [builder.add(m, INDEX(i)) for i in range(ROWS)]
                 columns = [builder.add(n, INDEX(LANES * j)) for j in range(vectors)]
                 tile = {(row, column): _register(builder) for row in rows for column in columns}
-                for place, register in tile.items():
-                    builder.store(start(builder, place, sums, *factors), register)
+                for register in tile.values():
+                    builder.store(FLOATS([0.0] * LANES), register)
                 with steps(builder, INDEX(0), K, 1) as (k, _):
                     _add_step(builder, tile, left, right, rows, columns, k)
                 for place, register in tile.items():
-                    sums.store(builder.load(register), *place)
+                    sums.store(finish(builder, builder.load(register), place, sums, *factors), *place)
         return context.get_dummy_value()
 
     return types.void(*kinds), generate

@@ -7,17 +7,14 @@ of LANES. A word is 32 bits: one fp32, or a pair of bf16 in a uint32, as AVX-512
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.binding as llvm  # type: ignore[import-untyped]
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils, codegen, config
 from numba.extending import intrinsic
 
-FEATURES: set[str] = {
-    feature[1:]
-    for feature in (config.CPU_FEATURES or llvm.get_host_cpu_features().flatten()).split(",")  # type: ignore[attr-defined]
-    if feature.startswith("+")
-}
+_GIVEN: str | None = config.CPU_FEATURES  # type: ignore[attr-defined]
+_KNOWN: str = codegen.get_host_cpu_features() if _GIVEN is None else _GIVEN  # type: ignore[no-untyped-call]
+FEATURES = {feature[1:] for feature in _KNOWN.split(",") if feature.startswith("+")}
 """Of the CPU that Numba compiles for, by LLVM's names."""
 LANES = 16 if "avx512f" in FEATURES else 8 if "avx2" in FEATURES else 4
 """fp32 in a vector."""
