@@ -5,8 +5,8 @@
 
 Scores lie transposed, (TILE, BLOCK): a row is one key's with all queries of the block, so that largest values, sums and
 products all go along rows, and a core's vector unit takes 16 queries at once. A tile fits into its level-1 cache.
-Scores, exponentials and sums are fp32. Products take words, as `words` gives them, of two bf16 where q is bf16 and the
-CPU multiplies those, else of one fp32; `like` is an empty array of such words. A last block or tile is filled up with
+Scores, exponentials and sums are fp32. Products take words (`vectors`): of two bf16 where q is bf16 and the CPU
+multiplies those, else of one fp32; `like` is an empty array of such words. A last block or tile is filled up with
 zeros.
 
 Legend: L length, d head size (of v: e).
@@ -191,10 +191,10 @@ def _pairs_of_rows(x: Array, one: int, head: int, begin: int, end: int, like: Wo
     words = np.zeros((_whole_blocks(end - begin) // pair, _whole_vectors(x.shape[3])), like.dtype)
     for i in range((end - begin + pair - 1) // pair):
         row = begin + i * pair
-        is_alone = F32(0) if row + pair > end else F32(1)
+        has_other = F32(row + pair <= end)
         for j in range(x.shape[3]):
             one_x, other_x = x[one, row, head, j], x[one, min(row + pair, end) - 1, head, j]
-            words[i, j] = word(wide(one_x), wide(other_x) * is_alone, like)
+            words[i, j] = word(wide(one_x), wide(other_x) * has_other, like)
     return words
 
 
