@@ -13,21 +13,17 @@ metrics, and keeps them in benchmarks/results/ with date and machine.
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from corpus_text import load_texts
 from overheads_contestants import STEPS
 from overheads_data import make_mixture
-from trainer import HERE, SHAPES
+from trainer import HERE, SHAPES, keep
 from turns import ONE_THREAD, take_turns
 
 from tokenmill_trainer.checkpoints.retention import CheckpointConfig
@@ -147,13 +143,7 @@ def main(arguments: Sequence[str]) -> None:
                 what = f"{given.shape}, {LENGTH} tokens, {precision}, steps of {ROWS} samples"
                 results[what] = measure(Path(name), given.rounds, names)
                 print(what, json.dumps(results[what], indent=2), flush=True)
-    machine = {
-        "date": time.strftime("%Y-%m-%d"),
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "torch": torch.__version__,
-    }
-    given.out.write_text(json.dumps({**machine, "results": results}, indent=2) + "\n")
+    keep(given.out, {"results": results})
 
 
 if __name__ == "__main__":

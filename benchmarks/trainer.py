@@ -118,6 +118,17 @@ def summary(job: Job, rates: Mapping[str, Sequence[float]]) -> dict[str, Any]:
     return result
 
 
+def keep(path: Path, results: Mapping[str, Any]) -> None:
+    """Write `results` with date and machine."""
+    machine = {
+        "date": time.strftime("%Y-%m-%d"),
+        "processor": platform.machine(),
+        "cores": os.cpu_count(),
+        "torch": torch.__version__,
+    }
+    path.write_text(json.dumps({**machine, **results}, indent=2) + "\n")
+
+
 def main(arguments: Sequence[str]) -> None:
     """Measure, print, keep."""
     parser = argparse.ArgumentParser(description="Training steps beside peers.")
@@ -145,14 +156,7 @@ def main(arguments: Sequence[str]) -> None:
                 what = f"{shape}, {length} tokens, {precision}, {mode}"
                 results[what] = measure(job, given.peers, given.rounds)
                 print(what, json.dumps(results[what], indent=2), flush=True)
-    machine = {
-        "date": time.strftime("%Y-%m-%d"),
-        "processor": platform.machine(),
-        "cores": os.cpu_count(),
-        "threads": given.threads,
-        "torch": torch.__version__,
-    }
-    given.out.write_text(json.dumps({**machine, "results": results}, indent=2) + "\n")
+    keep(given.out, {"threads": given.threads, "results": results})
 
 
 if __name__ == "__main__":
