@@ -14,7 +14,7 @@ from torch import Tensor
 from tokenmill_trainer.cross_entropy import IGNORED, token_losses
 from tokenmill_trainer.model.attention import attend
 from tokenmill_trainer.model.cpu import attention as cpu_attention
-from tokenmill_trainer.model.cpu import functions, onednn
+from tokenmill_trainer.model.cpu import functions, matmul, onednn
 from tokenmill_trainer.model.cpu.arrays import PIECE, pieces, takes
 from tokenmill_trainer.model.cpu.cores import on_each_core
 from tokenmill_trainer.model.cpu.floats import compiled, exp, narrowed, wide
@@ -41,6 +41,7 @@ def with_gradients(function: Function, *inputs: Tensor) -> list[Tensor]:
 def test_linear_is_that_of_torch(shape: tuple[int, ...], bias: bool) -> None:
     inputs = [random(*shape), random(56, 24), *([random(56)] if bias else [])]
     assert onednn.takes(*inputs), "or this compares torch with itself"
+    assert not matmul.takes(inputs[0].flatten(0, -2), inputs[1])
     for got, expected in zip(with_gradients(linear, *inputs), with_gradients(F.linear, *inputs), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-4)
 

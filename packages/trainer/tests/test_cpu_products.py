@@ -1,4 +1,4 @@
-"""Products in registers, transposing and packing, and the gradients of weights that are made of them, against NumPy."""
+"""Products in registers, transposing and packing, against NumPy."""
 
 import os
 import subprocess
@@ -11,10 +11,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tokenmill_trainer.model.cpu import weight_gradient
 from tokenmill_trainer.model.cpu.floats import compiled
-from tokenmill_trainer.model.cpu.products import add_product, scale_and_add_product, set_product
-from tokenmill_trainer.model.cpu.vectors import HAS_PAIRS, LANES, numbers_in, pack_rows, transpose, word
+from tokenmill_trainer.model.cpu.products import add_product, scale_and_add_product, set_product, set_product_plus
+from tokenmill_trainer.model.cpu.vectors import HAS_PAIRS, LANES, numbers_in, pack_columns, pack_rows, transpose, word
 
 Array = NDArray[Any]
 WORDS = ["float32", pytest.param("uint32", marks=pytest.mark.skipif(not HAS_PAIRS, reason="no AVX-512 BF16"))]
@@ -36,6 +35,11 @@ def scale_it(sums: Array, left: Array, right: Array, factors: Array) -> None:
 
 
 @compiled
+def plus_it(sums: Array, left: Array, right: Array, row: Array) -> None:
+    set_product_plus(sums, left, right, left.shape[0], left.shape[1], right.shape[1], row)
+
+
+@compiled
 def transpose_it(target: Array, source: Array) -> None:
     transpose(target, source, source.shape[0], source.shape[1])
 
@@ -43,6 +47,16 @@ def transpose_it(target: Array, source: Array) -> None:
 @compiled
 def pack_it(target: Array, source: Array) -> None:
     pack_rows(target, source, target.shape[0], target.shape[1])
+
+
+@compiled
+def transpose_words_of(target: Array, source: Array) -> None:
+    transpose(target, source, target.shape[1], target.shape[0])
+
+
+@compiled
+def pack_columns_of(target: Array, source: Array) -> None:
+    pack_columns(target, source, target.shape[1], target.shape[0])
 
 
 @compiled
@@ -84,8 +98,20 @@ def test_products_are_those_of_numpy(shape: tuple[int, int, int], words: str) ->
     part[:] = old
     scale_it(part, *given, factors)
     np.testing.assert_allclose(part, old * factors + product, rtol=1e-5, atol=1e-4)
+    plus_it(part, *given, factors)
+    np.testing.assert_allclose(part, product + factors, rtol=1e-5, atol=1e-4)
     assert (sums[M] == 7).all()
     assert (sums[:, vectors * LANES :] == 7).all()
+
+
+@pytest.mark.skipif(not HAS_PAIRS, reason="no AVX-512 BF16")
+def test_products_are_rounded_where_bf16_is_to_hold_them() -> None:
+    left, right, row = random(8, 5), random(5, 3 * LANES), random(3 * LANES)
+    exact, found = np.zeros((8, 3 * LANES), np.float32), np.zeros((8, 3 * LANES), np.uint16)
+    plus_it(exact, left, right, row)
+    plus_it(found, left, right, row)
+    expected = torch.from_numpy(exact).bfloat16()
+    assert torch.equal(torch.from_numpy(found).view(torch.bfloat16), expected)
 
 
 def test_words_are_transposed() -> None:
@@ -120,33 +146,24 @@ def test_a_word_of_bf16_holds_both_rounded(value: float) -> None:
     assert numbers == 2
 
 
-@pytest.mark.skipif(LANES != 16, reason="no AVX-512")
-@pytest.mark.parametrize("shape", [(16, 16, 16), (2048, 384, 80), (144, 1040, 208), (144, 32, 1648)])
-def test_weight_gradients_are_the_same_on_any_number_of_cores(shape: tuple[int, int, int]) -> None:
-    tokens, width, size = shape
-    of_y, x = torch.from_numpy(random(tokens, width)), torch.from_numpy(random(size, tokens)).t()
-    assert weight_gradient.takes(of_y, x)
-    before, found = torch.get_num_threads(), []
-    for threads in (1, 2, 3):
-        torch.set_num_threads(threads)
-        found.append(weight_gradient.weight_gradient(of_y, x))
-    torch.set_num_threads(before)
-    torch.testing.assert_close(found[0].double(), of_y.double().t() @ x.double(), rtol=1e-5, atol=1e-4)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+@pytest.mark.skipif(not HAS_PAIRS, reason="no AVX-512 BF16")
+def test_fp32_is_rounded_as_it_is_packed() -> None:
+    numbers = random(2 * LANES, 4 * LANES)
+    numbers[0, :3] = -np.inf, 1 + 2**-8, 1 + 3 * 2**-8
+    halves: Array = torch.from_numpy(numbers).bfloat16().view(torch.uint16).numpy()
+    for work, shape in ((transpose_words_of, (2 * LANES, 2 * LANES)), (pack_it, (LANES, 4 * LANES))):
+        found, expected = np.zeros(shape, np.uint32), np.zeros(shape, np.uint32)
+        work(found, numbers)
+        work(expected, halves)
+        np.testing.assert_array_equal(found, expected)
 
 
-@pytest.mark.skipif(LANES != 16, reason="no AVX-512")
-def test_sums_over_many_tokens_lose_few_digits() -> None:
-    of_y, x = (torch.rand(1 << 16, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    exact = of_y.double().t() @ x.double()
-    assert ((weight_gradient.weight_gradient(of_y, x) - exact).abs() / exact).max() < 3e-6
-
-
-@pytest.mark.parametrize("shape", [(20, 16, 16), (16, 20, 16), (16, 16, 20), (0, 16, 16)])
-def test_gradients_of_other_sizes_go_to_onednn(shape: tuple[int, int, int]) -> None:
-    tokens, width, size = shape
-    assert not weight_gradient.takes(torch.zeros(tokens, width), torch.zeros(tokens, size))
+def test_columns_are_packed_as_rows_are_and_then_transposed() -> None:
+    halves = np.random.default_rng(0).integers(0, 1 << 16, (4 * LANES, 3 * LANES), np.uint16)
+    rows, columns = np.zeros((2 * LANES, 3 * LANES), np.uint32), np.zeros((3 * LANES, 2 * LANES), np.uint32)
+    pack_it(rows, halves)
+    pack_columns_of(columns, halves)
+    np.testing.assert_array_equal(columns, rows.T)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or LANES < 8, reason="for a CPU that knows AVX2")

@@ -97,12 +97,12 @@ def test_weights_on_the_host_give_the_same_numbers(
 
 def test_a_copy_for_computing_is_never_what_is_saved(make_config: MakeConfig, source: GlobalBatches) -> None:
     with initialize(make_config(training={"precision": "bf16"}), source) as engine:
-        weight = engine.model.lm_head.weight
+        weight = engine.model.norm.weight
         engine(next(engine.batches()))
-        assert engine.model.lm_head.weight.dtype == torch.bfloat16
-        saved = checkpoint.tensors(engine)["model"]["lm_head.weight"]
+        assert engine.model.norm.weight.dtype == torch.bfloat16
+        saved = checkpoint.tensors(engine)["model"]["norm.weight"]
         assert saved.dtype == torch.float32
-        assert engine.model.lm_head.weight is weight
+        assert engine.model.norm.weight is weight
 
 
 def test_ranks_that_make_no_whole_copies_are_refused(make_config: MakeConfig) -> None:

@@ -28,7 +28,7 @@ from torch.utils.checkpoint import (
 )
 
 from tokenmill_core.manifest import Frozen
-from tokenmill_trainer.model import linear as linear
+from tokenmill_trainer.model.linear import Linear
 
 
 class RecomputeMode(StrEnum):
@@ -82,6 +82,8 @@ def recompute_blocks(blocks: Sequence[nn.Module], config: RecomputeConfig) -> No
     options: dict[str, Any] = {"use_reentrant": False}
     if config.mode is RecomputeMode.SELECTIVE:
         options["context_fn"] = partial(_selective_contexts, config.every)
+        for layer in (module for block in blocks for module in block.modules() if isinstance(module, Linear)):
+            layer.at_once = False  # it is each product that is kept or not
     step = config.every if config.mode is RecomputeMode.EVERY_K else 1
     for block in blocks[step - 1 :: step]:
         block.forward = _repeating(block.forward, options)

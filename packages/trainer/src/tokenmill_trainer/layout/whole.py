@@ -5,7 +5,8 @@
         └──── optimizer ◀──── gradients fp32, summed over micro-batches and ranks ◀───┘
 
 In fp32 the weights themselves are used, and there is no copy. Otherwise the copy stands in their place in the modules
-from the first forward of a step to its last backward. The numbers are those of FSDP2 with the same precision.
+from the first forward of a step to its last backward. The numbers are those of FSDP2 with the same precision, but for
+weights that need no copy: layers that round a weight on its way give it a gradient that was never rounded.
 
 Sums travel in one order on every rank, from the last weight to the first, about as backward meets them. A weight that
 the last backward of this rank has not met waits for its end; one without a gradient adds zeros to the others' sum, and
@@ -18,6 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from tokenmill_trainer.model.cpu.matmul import rounds
+from tokenmill_trainer.model.linear import Embedding, Linear
+
 _ATTRIBUTE = "_tokenmill_whole"
 
 
@@ -29,6 +33,7 @@ class Whole:
         self.replicas = replicas
         self._dtype = dtype
         self._places = _places(model)
+        self._copied = [weight for weight in self._places if dtype != torch.float32 and not self._is_rounded(weight)]
         self._order = [weight for weight in reversed(self._places) if weight.requires_grad]
         self._ready: set[Tensor] = set()
         self._num_begun = 0
@@ -37,10 +42,9 @@ class Whole:
         self._is_last = False
         self._sums: list[dist.Work] = []
         setattr(model, _ATTRIBUTE, self)
-        if dtype == torch.float32:
-            for weight in self._order:
-                weight.register_post_accumulate_grad_hook(self._sum_over_replicas)  # type: ignore[no-untyped-call]
-        else:
+        for weight in set(self._order) - set(self._copied):
+            weight.register_post_accumulate_grad_hook(self._sum_over_replicas)  # type: ignore[no-untyped-call]
+        if self._copied:
             model.register_forward_pre_hook(lambda *_: self._use_copy())
 
     def prepare_backward(self, is_last: bool) -> None:
@@ -61,10 +65,21 @@ class Whole:
             _free(copy)
         self._copies.clear()
 
+    def _is_rounded(self, weight: nn.Parameter) -> bool:
+        """Whether all who use it round it on their way; embeddings are told to."""
+        modules = [module for module, _ in self._places[weight]]
+        does = self._dtype == torch.bfloat16 and all(type(module) in (Linear, Embedding) for module in modules)
+        if not does or not rounds(weight):
+            return False
+        for module in modules:
+            if isinstance(module, Embedding):
+                module.computes_in = self._dtype
+        return True
+
     def _use_copy(self) -> None:
         if self._copies:
             return
-        for weight in self._places:
+        for weight in self._copied:
             copy = nn.Parameter(weight.detach().to(self._dtype), requires_grad=weight.requires_grad)
             if weight.requires_grad:
                 copy.register_post_accumulate_grad_hook(partial(self._take_gradient, weight))  # type: ignore[no-untyped-call]

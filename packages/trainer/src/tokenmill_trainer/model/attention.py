@@ -14,7 +14,7 @@ from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.cpu import attention as cpu_attention
 from tokenmill_trainer.model.flex import flex_attend
 from tokenmill_trainer.model.kv_cache import KeyValueCache
-from tokenmill_trainer.model.linear import Linear
+from tokenmill_trainer.model.linear import Linear, linear_each
 from tokenmill_trainer.model.masks import Mask
 from tokenmill_trainer.model.norms import RMSNorm
 from tokenmill_trainer.model.rotary import Rope, rotate
@@ -85,9 +85,9 @@ class Attention(nn.Module):
         self, x_BLD: Tensor, rope: Rope | None, mask: Mask | None, cache: KeyValueCache | None, layer: int
     ) -> Tensor:
         """(B, L, D) to (B, L, D). With a cache the L new positions also see the earlier ones."""
-        q_BHLd = self._heads(self.q_proj(x_BLD), self.q_norm)
-        k_BKLd = self._heads(self.k_proj(x_BLD), self.k_norm)
-        v_BKLd = self._heads(self.v_proj(x_BLD), None)
+        q_BLQ, k_BLK, v_BLK = linear_each(x_BLD, (self.q_proj, self.k_proj, self.v_proj))
+        q_BHLd, k_BKLd = self._heads(q_BLQ, self.q_norm), self._heads(k_BLK, self.k_norm)
+        v_BKLd = self._heads(v_BLK, None)
         if rope is not None:
             q_BHLd, k_BKLd = rotate(q_BHLd, rope), rotate(k_BKLd, rope)
         if cache is not None:

@@ -16,7 +16,7 @@ from tokenmill_trainer.model.balance import count_loads
 from tokenmill_trainer.model.block import DecoderBlock
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.kv_cache import KeyValueCache
-from tokenmill_trainer.model.linear import Linear, linear
+from tokenmill_trainer.model.linear import Embedding, Linear, linear
 from tokenmill_trainer.model.masks import masks_by_window
 from tokenmill_trainer.model.moe import MoE
 from tokenmill_trainer.model.mup import lr_scale
@@ -31,11 +31,11 @@ class Decoder(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embed_tokens = nn.Embedding(config.vocabulary, config.hidden_size)
+        self.embed_tokens = Embedding(config.vocabulary, config.hidden_size)
         self.embed_positions, self.rotary = None, None
         if config.position == "learned":
             assert config.max_positions is not None, "the config has checked it"
-            self.embed_positions = nn.Embedding(config.max_positions, config.hidden_size)
+            self.embed_positions = Embedding(config.max_positions, config.hidden_size)
         else:
             self.rotary = RotaryTable(config.rotary_size, config.rope_theta, config.rope_scaling)
         self.layers = nn.ModuleList(DecoderBlock(config, layer) for layer in range(config.num_layers))

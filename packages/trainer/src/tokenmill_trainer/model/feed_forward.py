@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tokenmill_trainer.model.config import ModelConfig
 from tokenmill_trainer.model.cpu import functions
 from tokenmill_trainer.model.cpu.arrays import takes
-from tokenmill_trainer.model.linear import Linear
+from tokenmill_trainer.model.linear import Linear, linear_each
 
 Activation = Literal["swiglu", "geglu", "gelu", "relu2"]
 
@@ -56,4 +56,4 @@ class FeedForward(nn.Module):
         """(B, L, D) to (B, L, D)."""
         if self.gate_proj is None:
             return self.down_proj(self.activation(self.up_proj(x_BLD)))  # type: ignore[no-any-return]
-        return self.down_proj(gated(self.activation, self.gate_proj(x_BLD), self.up_proj(x_BLD)))  # type: ignore[no-any-return]
+        return self.down_proj(gated(self.activation, *linear_each(x_BLD, (self.gate_proj, self.up_proj))))  # type: ignore[no-any-return]

@@ -91,7 +91,7 @@ class LatentAttention(nn.Module):
 
     def _attend_to_latents(self, q_BHLn: Tensor, q_BHLr: Tensor, kept_B1Sm: Tensor, mask: Mask | None) -> Tensor:
         """The same with the queries moved into the latents' space, and the result out of it: one key for all heads."""
-        weight_Hdc = self.kv_b_proj.weight.view(self.config.num_heads, -1, self.mla.kv_rank)
+        weight_Hdc = self.kv_b_proj.weight.to(q_BHLn.dtype).view(self.config.num_heads, -1, self.mla.kv_rank)
         to_keys_Hnc, to_values_Hvc = torch.split(weight_Hdc, self.made_parts, 1)
         q_BHLm = torch.cat((q_BHLn @ to_keys_Hnc, q_BHLr), -1)
         y_BHLm = self._attend(q_BHLm, kept_B1Sm, kept_B1Sm, mask)

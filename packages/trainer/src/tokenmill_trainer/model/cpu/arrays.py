@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
@@ -43,9 +44,15 @@ def without_gaps(x: Tensor) -> Tensor:
 
 
 def array(x: Tensor) -> Any:
-    """The same memory for NumPy; bf16 as uint16."""
+    """The same memory for NumPy; bf16 as uint16. Not by `Tensor.numpy`, after which memory can no longer be let go."""
     plain = x.detach()
-    return (plain.view(torch.uint16) if plain.dtype == torch.bfloat16 else plain).numpy()
+    return np.from_dlpack(plain.view(torch.uint16) if plain.dtype == torch.bfloat16 else plain)
+
+
+def words(x: Tensor) -> Any:
+    """The same memory, fp32 or pairs of bf16 in uint32, which are neighbours in a row."""
+    plain = x.detach()
+    return np.from_dlpack(plain.view(torch.uint32) if plain.dtype == torch.bfloat16 else plain)
 
 
 def pieces(num_rows: int, row_size: int) -> list[tuple[int, int]]:

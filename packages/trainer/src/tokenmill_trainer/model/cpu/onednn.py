@@ -7,24 +7,13 @@ with the one and 103 with the other.
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
-
-from tokenmill_trainer.model.cpu.arrays import is_transformed
 
 HAS_ONEDNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def takes(*tensors: Tensor) -> bool:
-    """Whether `product` can have these: fp32, on a CPU, whole on this rank."""
-    return (
-        HAS_ONEDNN
-        and not torch.is_autocast_enabled("cpu")
-        and not is_transformed()
-        and all(
-            tensor.dtype == torch.float32 and tensor.device.type == "cpu" and not isinstance(tensor, DTensor)
-            for tensor in tensors
-        )
-    )
+    """Whether `product` is for tensors of these types."""
+    return HAS_ONEDNN and all(tensor.dtype == torch.float32 for tensor in tensors)
 
 
 def product(x_ND: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:

@@ -18,10 +18,20 @@ from tokenmill_trainer.model.cpu.vectors import FLOATS, INDEX, LANES, WORD, WORD
 
 ROWS, VECTORS = 4, 2 if LANES == 8 else 4
 _PAIRS = ir.VectorType(BFloat(), 2 * LANES)
+_HALVES = ir.VectorType(ir.IntType(16), LANES)
 
 
 def _set_product(_context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any) -> Any:  # pragma: no cover
     return _code((sums, left, right, M, K, N), lambda _builder, products, *_: products)
+
+
+def _set_product_plus(
+    _context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any, row: Any
+) -> Any:  # pragma: no cover
+    def finish(builder: Any, products: Any, place: tuple[Any, Any], _sums: Matrix, row: Matrix) -> Any:
+        return builder.fadd(products, row.load(INDEX(0), place[1], FLOATS))
+
+    return _code((sums, left, right, M, K, N, row), finish)
 
 
 def _add_product(_context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any) -> Any:  # pragma: no cover
@@ -64,7 +74,8 @@ def _code(kinds: tuple[Any, ...], finish: Callable[..., Any]) -> Any:  # pragma:
                 with steps(builder, INDEX(0), K, 1) as (k, _):
                     _add_step(builder, tile, left, right, rows, columns, k)
                 for place, register in tile.items():
-                    sums.store(finish(builder, builder.load(register), place, sums, *factors), *place)
+                    finished = finish(builder, builder.load(register), place, sums, *factors)
+                    sums.store(_as(sums.dtype, builder, finished), *place)
         return context.get_dummy_value()
 
     return types.void(*kinds), generate
@@ -83,6 +94,13 @@ def _add_step(
             builder.store(_multiplied(builder, builder.load(register), of_left, vector, right.dtype), register)
 
 
+def _as(kind: Any, builder: Any, products: Any) -> Any:  # pragma: no cover
+    """As an array of that kind holds them."""
+    if kind == types.float32:
+        return products
+    return builder.bitcast(builder.fptrunc(products, ir.VectorType(BFloat(), LANES)), _HALVES)
+
+
 def _register(builder: Any) -> Any:  # pragma: no cover
     return cgutils.alloca_once(builder, FLOATS)  # type: ignore[no-untyped-call]
 
@@ -98,7 +116,9 @@ def _multiplied(builder: Any, sums: Any, left: Any, right: Any, kind: Any) -> An
 
 
 set_product: Callable[[Any, Any, Any, int, int, int], None] = intrinsic(_set_product)  # type: ignore[assignment]
-"""`set_product(sums, left, right, M, K, N)`: sums = left · right."""
+"""`set_product(sums, left, right, M, K, N)`: sums = left · right; in uint16 they are rounded to bf16."""
+set_product_plus: Callable[[Any, Any, Any, int, int, int, Any], None] = intrinsic(_set_product_plus)  # type: ignore[assignment]
+"""`set_product_plus(sums, left, right, M, K, N, row)`: sums = left · right + row (N,), rounded likewise."""
 add_product: Callable[[Any, Any, Any, int, int, int], None] = intrinsic(_add_product)  # type: ignore[assignment]
 """`add_product(sums, left, right, M, K, N)`: sums += left · right."""
 scale_and_add_product: Callable[[Any, Any, Any, int, int, int, Any], None] = intrinsic(_scale_and_add_product)  # type: ignore[assignment]

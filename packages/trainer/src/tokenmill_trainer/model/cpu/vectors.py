@@ -81,20 +81,38 @@ def _transpose(_context: Any, target: Any, source: Any, num_rows: Any, num_colum
         to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
         M, N = sizes(context, builder, signature.args[2:], arguments[2:])
         with steps(builder, INDEX(0), M, LANES) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
-            _transpose_square(builder, to, of, m, n)
+            rows = [_words_in_row(builder, to, of, builder.add(m, INDEX(i)), n) for i in range(LANES)]
+            _store_transposed(builder, to, rows, m, n)
         return context.get_dummy_value()
 
     return types.void(target, source, num_rows, num_columns), generate
 
 
-def _transpose_square(builder: Any, to: Matrix, of: Matrix, m: Any, n: Any) -> None:  # pragma: no cover
+def _store_transposed(builder: Any, to: Matrix, rows: list[Any], m: Any, n: Any) -> None:  # pragma: no cover
+    """LANES rows of LANES words, whose place before was (m, n)."""
     half = LANES // 2
     lower, upper = (WORDS([first + i // 2 + i % 2 * LANES for i in range(LANES)]) for first in (0, half))
-    rows = [of.load(builder.add(m, INDEX(i)), n, WORDS) for i in range(LANES)]
     for _ in range(LANES.bit_length() - 1):  # each time, the elements of a row alternate with those of half the rows on
         rows = [builder.shuffle_vector(rows[i], rows[i + half], which) for i in range(half) for which in (lower, upper)]
     for i, row in enumerate(rows):
         to.store(row, builder.add(n, INDEX(i)), m)
+
+
+def _words_in_row(builder: Any, to: Matrix, of: Matrix, row: Any, n: Any) -> Any:  # pragma: no cover
+    """LANES words as `to` holds them, from word n of a row of `of` on: as they lie there, or rounded to bf16."""
+    if to.dtype == of.dtype:
+        return of.load(row, n, WORDS)
+    column = builder.mul(n, INDEX(2))
+    if of.dtype != types.float32:
+        return of.load(row, column, WORDS)
+    return builder.bitcast(_rounded(builder, of.load(row, column, ir.VectorType(ir.FloatType(), 2 * LANES))), WORDS)
+
+
+def _rounded(builder: Any, numbers: Any) -> Any:  # pragma: no cover
+    """The nearest bf16 of a vector of fp32, as integers of 16 bits."""
+    size = numbers.type.count
+    halves = builder.fptrunc(numbers, ir.VectorType(BFloat(), size))
+    return builder.bitcast(halves, ir.VectorType(_BF16, size))
 
 
 def _pack_rows(_context: Any, target: Any, source: Any, num_words: Any, width: Any) -> Any:  # pragma: no cover
@@ -102,21 +120,38 @@ def _pack_rows(_context: Any, target: Any, source: Any, num_words: Any, width: A
         to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
         M, N = sizes(context, builder, signature.args[2:], arguments[2:])
         with steps(builder, INDEX(0), M, 1) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
-            to.store(_packed(builder, of, m, n), m, n)
+            to.store(_packed(builder, to, of, m, n), m, n)
         return context.get_dummy_value()
 
     return types.void(target, source, num_words, width), generate
 
 
-def _packed(builder: Any, of: Matrix, m: Any, n: Any) -> Any:  # pragma: no cover
-    if of.dtype == types.float32:
+def _pack_columns(_context: Any, target: Any, source: Any, num_words: Any, width: Any) -> Any:  # pragma: no cover
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
+        M, N = sizes(context, builder, signature.args[2:], arguments[2:])
+        with steps(builder, INDEX(0), M, LANES) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
+            rows = [_packed(builder, to, of, builder.add(m, INDEX(i)), n) for i in range(LANES)]
+            _store_transposed(builder, to, rows, m, n)
+        return context.get_dummy_value()
+
+    return types.void(target, source, num_words, width), generate
+
+
+def _packed(builder: Any, to: Matrix, of: Matrix, m: Any, n: Any) -> Any:  # pragma: no cover
+    if to.dtype == types.float32:
         return of.load(m, n, WORDS)
     first = builder.mul(m, INDEX(2))
-    low, high = (
-        builder.zext(of.load(row, n, ir.VectorType(_BF16, LANES)), WORDS)
-        for row in (first, builder.add(first, INDEX(1)))
-    )
+    halves = [_halves(builder, of, row, n) for row in (first, builder.add(first, INDEX(1)))]
+    low, high = (builder.zext(half, WORDS) for half in halves)
     return builder.or_(low, builder.shl(high, WORDS([16] * LANES)))
+
+
+def _halves(builder: Any, of: Matrix, row: Any, n: Any) -> Any:  # pragma: no cover
+    """LANES bf16 from number n of a row of `of` on."""
+    if of.dtype == types.float32:
+        return _rounded(builder, of.load(row, n, FLOATS))
+    return of.load(row, n, ir.VectorType(_BF16, LANES))
 
 
 def _numbers_in(_context: Any, words: Any) -> Any:  # pragma: no cover
@@ -137,9 +172,13 @@ def _word(_context: Any, first: Any, second: Any, words: Any) -> Any:  # pragma:
 
 
 transpose: Callable[[Any, Any, int, int], None] = intrinsic(_transpose)  # type: ignore[assignment]
-"""`transpose(target, source, M, N)`: fill target (N, M) from source (M, N), both of words."""
+"""`transpose(target, source, M, N)`: fill target (N, M) from the words of source, (M, N): words, or numbers that are
+neighbours in a row, bf16 in uint16 or fp32, which is rounded where words are pairs."""
 pack_rows: Callable[[Any, Any, int, int], None] = intrinsic(_pack_rows)  # type: ignore[assignment]
-"""`pack_rows(target, source, M, N)`: fill M rows of N words from as many of fp32, or from 2 M of bf16 in uint16."""
+"""`pack_rows(target, source, M, N)`: fill M rows of N words from as many of fp32, or, where words are pairs, from 2 M
+rows of bf16 in uint16 or of fp32, which is rounded."""
+pack_columns: Callable[[Any, Any, int, int], None] = intrinsic(_pack_columns)  # type: ignore[assignment]
+"""`pack_columns(target, source, M, N)`: the same, transposed: fill target, (N, M)."""
 numbers_in: Callable[[Any], int] = intrinsic(_numbers_in)  # type: ignore[assignment]
 """Numbers in each word of an array: 1 or 2."""
 word: Callable[[Any, Any, Any], Any] = intrinsic(_word)  # type: ignore[assignment]
