@@ -123,6 +123,14 @@ def test_keys_that_count_for_nothing_leave_the_others(dtype: torch.dtype) -> Non
     torch.testing.assert_close(y[:, :, 40:].double(), expected[:, :, 40:], rtol=2**-6, atol=2**-6)
 
 
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+def test_scales_that_turn_the_largest_score_around_are_left_to_torch(scale: float) -> None:
+    q = random(1, 2, 200, 16).detach()
+    torch.testing.assert_close(
+        attend(q, q, q, scale=scale), F.scaled_dot_product_attention(q, q, q, is_causal=True, scale=scale)
+    )
+
+
 @pytest.mark.parametrize("shape", [(1, 0, 200, 16), (1, 2, 200, 0), (2, 200, 16)])
 def test_attention_of_other_shapes_is_left_to_torch(shape: tuple[int, ...]) -> None:
     x = torch.zeros(shape)

@@ -40,7 +40,7 @@ def attend(
     if soft_cap is not None:
         return _capped(q_BHLd, k_BKSd, v_BKSd, mask, own_scale, soft_cap)
     causal = mask is None and q_BHLd.shape[2] > 1
-    if causal and cpu_attention.takes(q_BHLd, k_BKSd, v_BKSd):
+    if causal and own_scale > 0 and cpu_attention.takes(q_BHLd, k_BKSd, v_BKSd):
         return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, own_scale)
     grouped = q_BHLd.shape[1] != k_BKSd.shape[1]
     return F.scaled_dot_product_attention(

@@ -109,13 +109,13 @@ _attend.register_autograd(_gradients, setup_context=_save)
 
 
 def _plain(x: Tensor) -> Tensor:
-    """Without gaps, in fp32 or bf16."""
-    return without_gaps(x if x.dtype in (torch.float32, torch.bfloat16) else x.float())
+    """Without gaps, in bf16 where the CPU multiplies that, else in fp32."""
+    return without_gaps(x if x.dtype == torch.bfloat16 and HAS_PAIRS else x.float())
 
 
 def empty_words(x: Tensor) -> Any:
     """An empty array of what products of `x` are computed in."""
-    return np.empty(0, np.uint32 if HAS_PAIRS and x.dtype == torch.bfloat16 else np.float32)
+    return np.empty(0, np.uint32 if x.dtype == torch.bfloat16 else np.float32)
 
 
 def _outputs(q_BLHd: Tensor, v_BLKd: Tensor) -> tuple[Tensor, Tensor]:

@@ -119,6 +119,18 @@ def _packed(builder: Any, of: Matrix, m: Any, n: Any) -> Any:  # pragma: no cove
     return builder.or_(low, builder.shl(high, WORDS([16] * LANES)))
 
 
+def _copy_rows(_context: Any, target: Any, source: Any, num_rows: Any, num_words: Any) -> Any:  # pragma: no cover
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
+        M, N = sizes(context, builder, signature.args[2:], arguments[2:])
+        numbers_in_word = INDEX(WORD.width // of.dtype.bitwidth)
+        with steps(builder, INDEX(0), M, 1) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
+            to.store(of.load(m, builder.mul(n, numbers_in_word), WORDS), m, n)
+        return context.get_dummy_value()
+
+    return types.void(target, source, num_rows, num_words), generate
+
+
 def _numbers_in(_context: Any, words: Any) -> Any:  # pragma: no cover
     def generate(_context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
         return INDEX(2 if words.dtype == types.uint32 else 1)
@@ -140,6 +152,8 @@ transpose: Callable[[Any, Any, int, int], None] = intrinsic(_transpose)  # type:
 """`transpose(target, source, M, N)`: fill target (N, M) from source (M, N), both of words."""
 pack_rows: Callable[[Any, Any, int, int], None] = intrinsic(_pack_rows)  # type: ignore[assignment]
 """`pack_rows(target, source, M, N)`: fill M rows of N words from as many of fp32, or from 2 M of bf16 in uint16."""
+copy_rows: Callable[[Any, Any, int, int], None] = intrinsic(_copy_rows)  # type: ignore[assignment]
+"""`copy_rows(target, source, M, N)`: M rows of N words, from as many of fp32, or of 2 N bf16 in uint16."""
 numbers_in: Callable[[Any], int] = intrinsic(_numbers_in)  # type: ignore[assignment]
 """Numbers in each word of an array: 1 or 2."""
 word: Callable[[Any, Any, Any], Any] = intrinsic(_word)  # type: ignore[assignment]
