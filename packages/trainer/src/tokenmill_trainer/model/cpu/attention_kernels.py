@@ -10,6 +10,9 @@ of them takes their place. The block that the diagonal crosses is taken in halve
 Scores, powers and sums are fp32. Products take words (`vectors`): of two bf16 where q is bf16, else of one fp32; `like`
 is an empty array of such words. A last block is filled up with zeros.
 
+Queries and keys are turned by their positions as they are read, and their gradients turned back as they are written, so
+that no turned copies lie in memory.
+
 Legend: L length, d head size (of v: e).
 """
 
@@ -25,8 +28,10 @@ from tokenmill_trainer.model.cpu.attention_rows import (
     pairs_of_rows,
     rows,
     transposed,
+    turned_rows,
     whole_vectors,
     write,
+    write_turned_back,
 )
 from tokenmill_trainer.model.cpu.attention_tiles import inner_products, soften, soften_backward
 from tokenmill_trainer.model.cpu.floats import F32, compiled
@@ -39,16 +44,26 @@ LOG2_E = math.log2(math.e)
 
 @compiled
 def attend(
-    q: Array, k: Array, v: Array, y: Array, log_sums: Fp32, one: int, kv: int, scale: float, like: Words
+    q: Array,
+    k: Array,
+    v: Array,
+    cos: Fp32,
+    sin: Fp32,
+    y: Array,
+    log_sums: Fp32,
+    one: int,
+    kv: int,
+    scale: float,
+    like: Words,
 ) -> None:  # pragma: no cover
     """Fill `y` and `log_sums` for sequence `one` and key/value head `kv`.
 
-    q (B, L, H, d), k (B, L, K, d), v (B, L, K, e), y (B, L, H, e); log_sums (B, H, L): the base-2 logarithm of each
-    query's sum of exp(scores), which the backward needs.
+    q (B, L, H, d), k (B, L, K, d), v (B, L, K, e), y (B, L, H, e); cos, sin (B or 1, L, half of what is turned of d, or
+    0); log_sums (B, H, L): the base-2 logarithm of each query's sum of exp(scores), which the backward needs.
     """
     groups, length, size, value_size = q.shape[2] // k.shape[2], q.shape[1], q.shape[3], v.shape[3]
     pair, binary_scale = numbers_in(like), F32(scale * LOG2_E)
-    keys = rows(k, one, kv, 0, length, like)
+    keys = turned_rows(k, one, kv, 0, length, like, cos, sin)
     values = transposed(pairs_of_rows(rows(v, one, kv, 0, length, like), v))
     scores, sums_of_values = np.empty((BLOCK, BLOCK), F32), np.empty((whole_vectors(value_size), BLOCK), F32)
     p = scores.view(like.dtype)
@@ -56,7 +71,7 @@ def attend(
     for head in range(kv * groups, (kv + 1) * groups):
         for begin in range(0, length, BLOCK):
             end = min(begin + BLOCK, length)
-            columns = transposed(rows(q, one, head, begin, end, like))
+            columns = transposed(turned_rows(q, one, head, begin, end, like, cos, sin))
             sums_of_values[:] = 0
             top[:] = -np.inf
             total[:] = 0
@@ -87,6 +102,8 @@ def attend_backward(
     q: Array,
     k: Array,
     v: Array,
+    cos: Fp32,
+    sin: Fp32,
     y: Array,
     log_sums: Fp32,
     of_q: Array,
@@ -100,7 +117,7 @@ def attend_backward(
     """Fill the gradients, each (B, L, heads, size), from that of y and what `attend` has filled."""
     groups, length, size, value_size = q.shape[2] // k.shape[2], q.shape[1], q.shape[3], v.shape[3]
     pair, binary_scale = numbers_in(like), F32(scale * LOG2_E)
-    keys, values = rows(k, one, kv, 0, length, like), rows(v, one, kv, 0, length, like)
+    keys, values = turned_rows(k, one, kv, 0, length, like, cos, sin), rows(v, one, kv, 0, length, like)
     turned_keys = transposed(pairs_of_rows(keys, k))
     wide_size, wide_value_size = whole_vectors(size), whole_vectors(value_size)
     of_keys, of_values = np.zeros((len(keys), wide_size), F32), np.zeros((len(keys), wide_value_size), F32)
@@ -112,7 +129,8 @@ def attend_backward(
     for head in range(kv * groups, (kv + 1) * groups):
         for begin in range(0, length, BLOCK):
             end = min(begin + BLOCK, length)
-            q_block, of_y_block = rows(q, one, head, begin, end, like), rows(of_y, one, head, begin, end, like)
+            q_block = turned_rows(q, one, head, begin, end, like, cos, sin)
+            of_y_block = rows(of_y, one, head, begin, end, like)
             columns, of_y_columns = transposed(q_block), transposed(of_y_block)
             q_rows, of_y_rows = pairs_of_rows(q_block, q), pairs_of_rows(of_y_block, of_y)
             inner_products(inner, of_y_columns, transposed(rows(y, one, head, begin, end, like)))
@@ -136,8 +154,8 @@ def attend_backward(
                 add_product(sums, of_s[:, skipped:], q_rows[skipped:], num_keys, words, wide_size)
                 turned = turned_keys[:, first // pair : last // pair]
                 add_product(of_columns[:, few:], turned, of_s_columns[:, few:], size, num_keys // pair, seeing)
-            write(of_q, one, head, begin, end, transposed(of_columns), F32(scale))
-    write(of_k, one, kv, 0, length, of_keys, F32(scale))
+            write_turned_back(of_q, one, head, begin, end, transposed(of_columns), F32(scale), cos, sin)
+    write_turned_back(of_k, one, kv, 0, length, of_keys, F32(scale), cos, sin)
     write(of_v, one, kv, 0, length, of_values, F32(1))
 
 

@@ -1,10 +1,11 @@
 """Rows of one head, between tensors in memory and the blocks that attention's products take.
 
-    x (B, L, heads, d) ─ rows ─▶ (rows, d in words) ─ pairs_of_rows ─▶ (rows in words, d)
-                                        └─ transposed ─▶ (d in words, rows)
+    x (B, L, heads, d) ─ rows (─ turn) ─▶ (rows, d in words) ─ pairs_of_rows ─▶ (rows in words, d)
+                                                 └─ transposed ─▶ (d in words, rows)
 
 Blocks are whole, filled up with zeros: rows to BLOCK, columns to vectors. Words (`vectors`) are of fp32 for x in fp32,
-and of pairs of bf16 for x in bf16.
+and of pairs of bf16 for x in bf16. A table of cos and sin, each (B or 1, L, half), turns rows by their positions; where
+half is 0, they stay as they are.
 """
 
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokenmill_trainer.model.cpu.floats import compiled, narrowed
-from tokenmill_trainer.model.cpu.vectors import LANES, copy_rows, numbers_in, pack_rows, transpose
+from tokenmill_trainer.model.cpu.floats import F32, compiled, narrowed
+from tokenmill_trainer.model.cpu.vectors import LANES, copy_rows, numbers_in, pack_rows, transpose, turn
 
 Fp32 = NDArray[np.float32]
 Array = NDArray[Any]
@@ -43,8 +44,19 @@ def rows(x: Array, one: int, head: int, begin: int, end: int, like: Words) -> Wo
 
 
 @compiled
+def turned_rows(
+    x: Array, one: int, head: int, begin: int, end: int, like: Words, cos: Fp32, sin: Fp32
+) -> Words:  # pragma: no cover
+    """The same turned by their positions, and rounded to the type of x."""
+    words: Words = rows(x, one, head, begin, end, like)
+    table = one % len(cos)
+    turn(words.view(x.dtype), cos[table, begin:end], sin[table, begin:end], F32(1))
+    return words
+
+
+@compiled
 def pairs_of_rows(block: Words, x: Array) -> Words:  # pragma: no cover
-    """What `rows` has made of x, in words of neighbours in a column."""
+    """What `rows` gives of x, in words of neighbours in a column."""
     if numbers_in(block) == 1:
         return block
     words = np.empty((len(block) // 2, 2 * block.shape[1]), block.dtype)
@@ -66,6 +78,16 @@ def write(x: Array, one: int, head: int, begin: int, end: int, block: Fp32, scal
     for i in range(end - begin):
         for j in range(x.shape[3]):
             x[one, begin + i, head, j] = narrowed(block[i, j] * scale, x)
+
+
+@compiled
+def write_turned_back(
+    x: Array, one: int, head: int, begin: int, end: int, block: Fp32, scale: Any, cos: Fp32, sin: Fp32
+) -> None:  # pragma: no cover
+    """The same with the gradient of what `turned_rows` gives; it turns the block."""
+    table = one % len(cos)
+    turn(block, cos[table, begin:end], sin[table, begin:end], F32(-1))
+    write(x, one, head, begin, end, block, scale)
 
 
 @compiled
