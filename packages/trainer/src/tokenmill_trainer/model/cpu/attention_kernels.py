@@ -84,8 +84,10 @@ def attend(
                 if last > begin:
                     _hide_unseen(tile, few, -np.inf)
                 soften(p, tile, top, total, factors, few, binary_scale)
-                turned, sums = values[:, first // pair : last // pair], sums_of_values[:, few:]
-                scale_and_add_product(sums, turned, p[:, few:], value_size, num_keys // pair, seeing, factors[few:])
+                some_values, sums = values[:, first // pair : last // pair], sums_of_values[:, few:]
+                scale_and_add_product(
+                    sums, some_values, p[:, few:], value_size, num_keys // pair, seeing, factors[few:]
+                )
             for j in range(end - begin):
                 log_sums[one, head, begin + j] = top[j] * binary_scale + math.log2(total[j])
             for j in range(BLOCK):
@@ -118,7 +120,7 @@ def attend_backward(
     groups, length, size, value_size = q.shape[2] // k.shape[2], q.shape[1], q.shape[3], v.shape[3]
     pair, binary_scale = numbers_in(like), F32(scale * LOG2_E)
     keys, values = turned_rows(k, one, kv, 0, length, like, cos, sin), rows(v, one, kv, 0, length, like)
-    turned_keys = transposed(pairs_of_rows(keys, k))
+    key_columns = transposed(pairs_of_rows(keys, k))
     wide_size, wide_value_size = whole_vectors(size), whole_vectors(value_size)
     of_keys, of_values = np.zeros((len(keys), wide_size), F32), np.zeros((len(keys), wide_value_size), F32)
     scores, of_p = np.empty((BLOCK, BLOCK), F32), np.empty((BLOCK, BLOCK), F32)
@@ -152,8 +154,8 @@ def attend_backward(
                 add_product(sums, p[:, skipped:], of_y_rows[skipped:], num_keys, words, wide_value_size)
                 sums = of_keys[first:last]
                 add_product(sums, of_s[:, skipped:], q_rows[skipped:], num_keys, words, wide_size)
-                turned = turned_keys[:, first // pair : last // pair]
-                add_product(of_columns[:, few:], turned, of_s_columns[:, few:], size, num_keys // pair, seeing)
+                some_keys = key_columns[:, first // pair : last // pair]
+                add_product(of_columns[:, few:], some_keys, of_s_columns[:, few:], size, num_keys // pair, seeing)
             write_turned_back(of_q, one, head, begin, end, transposed(of_columns), F32(scale), cos, sin)
     write_turned_back(of_k, one, kv, 0, length, of_keys, F32(scale), cos, sin)
     write(of_v, one, kv, 0, length, of_values, F32(1))

@@ -23,6 +23,7 @@ SERIES = (1.0, 0.6931469775951022, 0.24022242077104478, 0.05550733744522396, 0.0
 LEAST = -126.0
 """Of powers of two in fp32; where a CPU cannot scale by them, what is lower is taken for 0."""
 ZERO = FLOATS([0.0] * LANES)
+_PAIRS = ir.VectorType(BFloat(), 2 * LANES)
 
 
 def _soften(
@@ -32,10 +33,8 @@ def _soften(
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         to_p, score, *of_queries = _matrices(context, builder, kinds[:5], arguments)
-        first, (keys, queries) = (
-            _index(context, builder, few, arguments[5]),
-            _shape(context, builder, scores, arguments[1]),
-        )
+        (first,) = sizes(context, builder, [few], arguments[5:6])
+        keys, queries = _shape(context, builder, scores, arguments[1])
         factor, pair = _all(builder, arguments[6]), _numbers_in(p)
         with steps(builder, first, queries, LANES) as (n, _):
             before, sums, _ = (x.load(INDEX(0), n, FLOATS) for x in of_queries)
@@ -73,10 +72,8 @@ def _soften_backward(
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         *filled, to_columns, score, of_power, log_sums, inners = _matrices(context, builder, kinds[:7], arguments)
-        first, (keys, queries) = (
-            _index(context, builder, few, arguments[7]),
-            _shape(context, builder, scores, arguments[3]),
-        )
+        (first,) = sizes(context, builder, [few], arguments[7:8])
+        keys, queries = _shape(context, builder, scores, arguments[3])
         factor, pair = _all(builder, arguments[8]), _numbers_in(p)
 
         def both(m: Any, n: Any, less: Any, inner: Any) -> tuple[Any, Any]:
@@ -125,10 +122,6 @@ def _matrices(context: Any, builder: Any, kinds: Any, arguments: Any) -> list[Ma
 
 def _shape(context: Any, builder: Any, kind: Any, value: Any) -> Any:  # pragma: no cover
     return cgutils.unpack_tuple(builder, context.make_array(kind)(context, builder, value).shape)  # type: ignore[no-untyped-call]
-
-
-def _index(context: Any, builder: Any, kind: Any, value: Any) -> Any:  # pragma: no cover
-    return sizes(context, builder, [kind], [value])[0]
 
 
 def _next(builder: Any, first: Any, num: int, step: int) -> list[Any]:  # pragma: no cover
@@ -186,8 +179,8 @@ def _power(builder: Any, x: Any, factor: Any, added: Any) -> Any:  # pragma: no 
     return builder.select(builder.fcmp_ordered("<", x, FLOATS([LEAST] * LANES)), ZERO, product)
 
 
-def _called(builder: Any, name: str, *arguments: Any) -> Any:  # pragma: no cover
-    signature = ir.FunctionType(FLOATS, [x.type for x in arguments])
+def _called(builder: Any, name: str, *arguments: Any, kind: Any = FLOATS) -> Any:  # pragma: no cover
+    signature = ir.FunctionType(kind, [x.type for x in arguments])
     function = cgutils.get_or_insert_function(builder.module, signature, name)  # type: ignore[no-untyped-call]
     return builder.call(function, arguments)
 
@@ -196,9 +189,13 @@ def _words(builder: Any, vectors: Any, *, alternate: bool) -> Any:  # pragma: no
     """The one vector of fp32; or two in bf16, the second after the first, or `alternate` numbers of both."""
     if len(vectors) == 1:
         return builder.bitcast(vectors[0], WORDS)
-    order = [i // 2 + i % 2 * LANES if alternate else i for i in range(2 * LANES)]
-    both = builder.shuffle_vector(*vectors, ir.VectorType(WORD, 2 * LANES)(order))
-    return builder.bitcast(builder.fptrunc(both, ir.VectorType(BFloat(), 2 * LANES)), WORDS)
+    first, second = vectors
+    halves = ir.VectorType(ir.IntType(16), 2 * LANES)
+    both = _called(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", second, first, kind=_PAIRS)
+    if alternate:
+        order = ir.VectorType(WORD, 2 * LANES)([i // 2 + i % 2 * LANES for i in range(2 * LANES)])
+        both = builder.shuffle_vector(builder.bitcast(both, halves), halves(ir.Undefined), order)
+    return builder.bitcast(both, WORDS)
 
 
 def _numbers(builder: Any, words: Any, num: int) -> list[Any]:  # pragma: no cover
