@@ -18,6 +18,7 @@ from tokenmill_trainer.model.cpu import functions, matmul, onednn
 from tokenmill_trainer.model.cpu.arrays import PIECE, pieces, takes
 from tokenmill_trainer.model.cpu.cores import on_each_core
 from tokenmill_trainer.model.cpu.floats import compiled, exp, narrowed, wide
+from tokenmill_trainer.model.cpu.vectors import LANES as VECTOR
 from tokenmill_trainer.model.feed_forward import gated
 from tokenmill_trainer.model.linear import linear
 from tokenmill_trainer.model.norms import RMSNorm
@@ -124,6 +125,49 @@ def test_keys_that_count_for_nothing_leave_the_others(dtype: torch.dtype) -> Non
     torch.testing.assert_close(y[:, :, 40:].double(), expected[:, :, 40:], rtol=2**-6, atol=2**-6)
 
 
+@pytest.mark.parametrize("scale", [-0.3, 0.0])
+def test_scales_that_turn_scores_around_are_left_to_torch(scale: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest score would no longer be the largest power."""
+    monkeypatch.delattr(cpu_attention, "causal_attention")
+    q = random(1, 2, 200, 16).detach()
+    assert attend(q, q, q, scale=scale).shape == q.shape
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("size", "rotary_size"), [(64, 64), (80, 32), (96, 96)])
+@pytest.mark.parametrize("by_sequence", [False, True])
+def test_attention_turns_queries_and_keys(size: int, rotary_size: int, by_sequence: bool, dtype: torch.dtype) -> None:
+    q = random(2, 200, 4, size, dtype=dtype).transpose(1, 2)
+    k, v = (random(2, 200, 2, size, dtype=dtype, seed=seed).transpose(1, 2) for seed in (1, 2))
+    angles = 6 * torch.rand(*((2, 1) if by_sequence else ()), 200, rotary_size // 2)
+    rope = angles.cos(), angles.sin()
+    assert cpu_attention.takes(q, k, v)
+    assert cpu_attention.turns(q, *rope) == (rotary_size // 2 % VECTOR == 0)
+    wide_rope = angles.double().cos(), angles.double().sin()
+
+    def definition(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k = plain_rotation(q, *wide_rope), plain_rotation(k, *wide_rope)
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.2, enable_gqa=True)
+
+    got = with_gradients(partial(attend, scale=0.2, rope=rope), q, k, v)
+    expected = with_gradients(definition, *(x.detach().double().requires_grad_() for x in (q, k, v)))
+    bits = {torch.float32: 17, torch.bfloat16: 5, torch.float16: 9}[dtype]
+    for mine, theirs in zip(got, expected, strict=True):
+        assert mine.dtype == dtype
+        torch.testing.assert_close(
+            mine.double(), theirs.double(), rtol=2**-bits, atol=2**-bits * float(theirs.abs().max())
+        )
+
+
+@pytest.mark.parametrize("shape", [(200, 48), (100, 32), (3, 1, 200, 32), (200, 7)])
+def test_tables_that_do_not_fit_do_not_turn(shape: tuple[int, ...]) -> None:
+    q, table = torch.zeros(2, 4, 200, 64), torch.zeros(shape)
+    assert not cpu_attention.turns(q, table, table)
+    good = torch.zeros(200, 32)
+    assert not cpu_attention.turns(q, good, good.double())
+    assert not cpu_attention.turns(q, good, good.requires_grad_())
+
+
 @pytest.mark.parametrize("shape", [(1, 0, 200, 16), (1, 2, 200, 0), (2, 200, 16)])
 def test_attention_of_other_shapes_is_left_to_torch(shape: tuple[int, ...]) -> None:
     x = torch.zeros(shape)
@@ -209,11 +253,11 @@ def compare(function: Function, definition: Function, *inputs: Tensor) -> None:
 
 
 def test_no_number_of_threads_changes_a_bit() -> None:
-    q, weight = random(3, 500, 8, 32).transpose(1, 2), random(256)
+    q, weight, rope = random(3, 500, 8, 32).transpose(1, 2), random(256), (torch.rand(500, 16), torch.rand(500, 16))
     found = []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        attended = with_gradients(partial(attend, scale=0.2), q, q, q)
+        attended = with_gradients(partial(attend, scale=0.2, rope=rope), q, q, q)
         normed = with_gradients(
             lambda q, weight: functions.rms_norm(q.transpose(1, 2).flatten(2), weight, 1e-5), q, weight
         )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tokenmill_trainer.model.cpu.floats import compiled
 from tokenmill_trainer.model.cpu.products import add_product, scale_and_add_product, set_product, set_product_plus
-from tokenmill_trainer.model.cpu.vectors import HAS_PAIRS, LANES, numbers_in, pack_columns, pack_rows, transpose, word
+from tokenmill_trainer.model.cpu.vectors import HAS_PAIRS, LANES, pack_columns, pack_rows, transpose
 
 Array = NDArray[Any]
 WORDS = ["float32", pytest.param("uint32", marks=pytest.mark.skipif(not HAS_PAIRS, reason="no AVX-512 BF16"))]
@@ -57,11 +57,6 @@ def transpose_words_of(target: Array, source: Array) -> None:
 @compiled
 def pack_columns_of(target: Array, source: Array) -> None:
     pack_columns(target, source, target.shape[1], target.shape[0])
-
-
-@compiled
-def word_of(first: Any, second: Any, words: Array) -> Any:
-    return word(first, second, words), numbers_in(words)
 
 
 def random(*shape: int) -> NDArray[np.float32]:
@@ -131,19 +126,6 @@ def test_rows_are_packed_two_to_a_word() -> None:
     fp32, copy = random(3, LANES), np.zeros((3, LANES), np.float32)
     pack_it(copy, fp32)
     np.testing.assert_array_equal(copy, fp32)
-
-
-def test_a_word_of_fp32_is_the_first() -> None:
-    assert word_of(np.float32(1.5), np.float32(2.5), np.empty(0, np.float32)) == (1.5, 1)
-
-
-@pytest.mark.skipif(not HAS_PAIRS, reason="no AVX-512 BF16")
-@pytest.mark.parametrize("value", [1.0, -3.14159, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38, np.inf, -np.inf, np.nan, 1e-20])
-def test_a_word_of_bf16_holds_both_rounded(value: float) -> None:
-    found, numbers = word_of(np.float32(0.1), np.float32(value), np.empty(0, np.uint32))
-    halves = torch.from_numpy(np.array([found], np.uint32).view(np.uint16)).view(torch.bfloat16)
-    torch.testing.assert_close(halves, torch.tensor([0.1, value]).bfloat16(), rtol=0, atol=0, equal_nan=True)
-    assert numbers == 2
 
 
 @pytest.mark.skipif(not HAS_PAIRS, reason="no AVX-512 BF16")

@@ -28,20 +28,25 @@ def attend(
     *,
     scale: float | None = None,
     soft_cap: float | None = None,
+    rope: Rope | None = None,
 ) -> Tensor:
     """Attention, (B, H, L, d of v); each group of H / K query heads shares a key/value head (arXiv:2305.13245).
 
     `mask`: of `masks_by_window`; none: each query sees all keys before it. Scores are multiplied by `scale`
-    (none: 1 / sqrt(d)), and capped at ± `soft_cap` smoothly (Gemma 2, arXiv:2408.00118).
+    (none: 1 / sqrt(d)), and capped at ± `soft_cap` smoothly (Gemma 2, arXiv:2408.00118). `rope`: queries and keys have
+    yet to be turned by it.
     """
+    own_scale = q_BHLd.shape[-1] ** -0.5 if scale is None else scale
+    causal = mask is None and q_BHLd.shape[2] > 1
+    on_cpu = causal and soft_cap is None and own_scale > 0 and cpu_attention.takes(q_BHLd, k_BKSd, v_BKSd)
+    if rope is not None and not (on_cpu and cpu_attention.turns(q_BHLd, *rope)):
+        q_BHLd, k_BKSd, rope = rotate(q_BHLd, rope), rotate(k_BKSd, rope), None
     if isinstance(mask, BlockMask):
         return flex_attend(q_BHLd, k_BKSd, v_BKSd, mask, scale, soft_cap)
-    own_scale = q_BHLd.shape[-1] ** -0.5 if scale is None else scale
     if soft_cap is not None:
         return _capped(q_BHLd, k_BKSd, v_BKSd, mask, own_scale, soft_cap)
-    causal = mask is None and q_BHLd.shape[2] > 1
-    if causal and cpu_attention.takes(q_BHLd, k_BKSd, v_BKSd):
-        return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, own_scale)
+    if on_cpu:
+        return cpu_attention.causal_attention(q_BHLd, k_BKSd, v_BKSd, own_scale, rope)
     grouped = q_BHLd.shape[1] != k_BKSd.shape[1]
     return F.scaled_dot_product_attention(
         q_BHLd, k_BKSd, v_BKSd, attn_mask=mask, is_causal=causal, scale=scale, enable_gqa=grouped
@@ -88,12 +93,12 @@ class Attention(nn.Module):
         q_BLQ, k_BLK, v_BLK = linear_each(x_BLD, (self.q_proj, self.k_proj, self.v_proj))
         q_BHLd, k_BKLd = self._heads(q_BLQ, self.q_norm), self._heads(k_BLK, self.k_norm)
         v_BKLd = self._heads(v_BLK, None)
-        if rope is not None:
-            q_BHLd, k_BKLd = rotate(q_BHLd, rope), rotate(k_BKLd, rope)
         if cache is not None:
+            if rope is not None:
+                q_BHLd, k_BKLd, rope = rotate(q_BHLd, rope), rotate(k_BKLd, rope), None
             k_BKLd, v_BKLd = cache.append(layer, k_BKLd, v_BKLd)
-        config = self.config
-        y_BHLd = attend(q_BHLd, k_BKLd, v_BKLd, mask, scale=config.softmax_scale, soft_cap=config.attention_soft_cap)
+        scale, soft_cap = self.config.softmax_scale, self.config.attention_soft_cap
+        y_BHLd = attend(q_BHLd, k_BKLd, v_BKLd, mask, scale=scale, soft_cap=soft_cap, rope=rope)
         return self.o_proj(y_BHLd.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _heads(self, x: Tensor, norm: RMSNorm | None) -> Tensor:

@@ -14,11 +14,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tokenmill_trainer.model.cpu.vectors import FLOATS, INDEX, LANES, WORD, WORDS, BFloat, Matrix, sizes, steps
+from tokenmill_trainer.model.cpu.vectors import FLOATS, INDEX, LANES, WORD, WORDS, BFloat, Matrix, narrow, sizes, steps
 
 ROWS, VECTORS = 4, 2 if LANES == 8 else 4
 _PAIRS = ir.VectorType(BFloat(), 2 * LANES)
-_HALVES = ir.VectorType(ir.IntType(16), LANES)
 
 
 def _set_product(_context: Any, sums: Any, left: Any, right: Any, M: Any, K: Any, N: Any) -> Any:  # pragma: no cover
@@ -75,7 +74,7 @@ def _code(kinds: tuple[Any, ...], finish: Callable[..., Any]) -> Any:  # pragma:
                     _add_step(builder, tile, left, right, rows, columns, k)
                 for place, register in tile.items():
                     finished = finish(builder, builder.load(register), place, sums, *factors)
-                    sums.store(_as(sums.dtype, builder, finished), *place)
+                    sums.store(narrow(builder, finished, sums.dtype), *place)
         return context.get_dummy_value()
 
     return types.void(*kinds), generate
@@ -92,13 +91,6 @@ def _add_step(
         for column, vector in zip(columns, of_right, strict=True):
             register = tile[row, column]
             builder.store(_multiplied(builder, builder.load(register), of_left, vector, right.dtype), register)
-
-
-def _as(kind: Any, builder: Any, products: Any) -> Any:  # pragma: no cover
-    """As an array of that kind holds them."""
-    if kind == types.float32:
-        return products
-    return builder.bitcast(builder.fptrunc(products, ir.VectorType(BFloat(), LANES)), _HALVES)
 
 
 def _register(builder: Any) -> Any:  # pragma: no cover

@@ -108,6 +108,11 @@ def _words_in_row(builder: Any, to: Matrix, of: Matrix, row: Any, n: Any) -> Any
     return builder.bitcast(_rounded(builder, of.load(row, column, ir.VectorType(ir.FloatType(), 2 * LANES))), WORDS)
 
 
+def narrow(builder: Any, numbers: Any, kind: Any) -> Any:
+    """A vector of fp32 as arrays of that kind hold it: as it is, or the nearest bf16."""
+    return numbers if kind == types.float32 else _rounded(builder, numbers)
+
+
 def _rounded(builder: Any, numbers: Any) -> Any:  # pragma: no cover
     """The nearest bf16 of a vector of fp32, as integers of 16 bits."""
     size = numbers.type.count
@@ -154,21 +159,53 @@ def _halves(builder: Any, of: Matrix, row: Any, n: Any) -> Any:  # pragma: no co
     return of.load(row, n, ir.VectorType(_BF16, LANES))
 
 
+def _copy_rows(_context: Any, target: Any, source: Any, num_rows: Any, num_words: Any) -> Any:  # pragma: no cover
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        to, of = (Matrix(context, builder, *pair) for pair in zip(signature.args[:2], arguments[:2], strict=True))
+        M, N = sizes(context, builder, signature.args[2:], arguments[2:])
+        numbers_in_word = INDEX(WORD.width // of.dtype.bitwidth)
+        with steps(builder, INDEX(0), M, 1) as (m, _), steps(builder, INDEX(0), N, LANES) as (n, _):
+            to.store(of.load(m, builder.mul(n, numbers_in_word), WORDS), m, n)
+        return context.get_dummy_value()
+
+    return types.void(target, source, num_rows, num_words), generate
+
+
+def _turn(_context: Any, numbers: Any, cos: Any, sin: Any, direction: Any) -> Any:  # pragma: no cover
+    kinds = (numbers, cos, sin, direction)
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        of, *table = (Matrix(context, builder, *pair) for pair in zip(kinds[:3], arguments[:3], strict=True))
+        M, half = cgutils.unpack_tuple(builder, context.make_array(cos)(context, builder, arguments[1]).shape)  # type: ignore[no-untyped-call]
+        undefined = FLOATS(ir.Undefined)
+        sign = builder.insert_element(undefined, arguments[3], WORD(0))
+        sign = builder.shuffle_vector(sign, undefined, WORDS([0] * LANES))
+        with steps(builder, INDEX(0), M, 1) as (m, _), steps(builder, INDEX(0), half, LANES) as (n, _):
+            places = (m, n), (m, builder.add(n, half))
+            first, second = (_wide(builder, of, *place) for place in places)
+            c, s = (x.load(m, n, FLOATS) for x in table)
+            s = builder.fmul(s, sign)
+            one = builder.fsub(builder.fmul(first, c), builder.fmul(second, s), flags=("contract",))
+            other = builder.fadd(builder.fmul(second, c), builder.fmul(first, s), flags=("contract",))
+            for place, value in zip(places, (one, other), strict=True):
+                of.store(narrow(builder, value, of.dtype), *place)
+        return context.get_dummy_value()
+
+    return types.void(*kinds), generate
+
+
+def _wide(builder: Any, of: Matrix, m: Any, n: Any) -> Any:  # pragma: no cover
+    if of.dtype == types.float32:
+        return of.load(m, n, FLOATS)
+    halves = builder.zext(of.load(m, n, ir.VectorType(_BF16, LANES)), WORDS)
+    return builder.bitcast(builder.shl(halves, WORDS([16] * LANES)), FLOATS)
+
+
 def _numbers_in(_context: Any, words: Any) -> Any:  # pragma: no cover
     def generate(_context: Any, _builder: Any, _signature: Any, _arguments: Any) -> Any:
         return INDEX(2 if words.dtype == types.uint32 else 1)
 
     return types.int64(words), generate
-
-
-def _word(_context: Any, first: Any, second: Any, words: Any) -> Any:  # pragma: no cover
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        if words.dtype == types.float32:
-            return arguments[0]
-        low, high = (builder.zext(builder.bitcast(builder.fptrunc(x, BFloat()), _BF16), WORD) for x in arguments[:2])
-        return builder.or_(low, builder.shl(high, WORD(16)))
-
-    return words.dtype(types.float32, types.float32, words), generate
 
 
 transpose: Callable[[Any, Any, int, int], None] = intrinsic(_transpose)  # type: ignore[assignment]
@@ -179,7 +216,12 @@ pack_rows: Callable[[Any, Any, int, int], None] = intrinsic(_pack_rows)  # type:
 rows of bf16 in uint16 or of fp32, which is rounded."""
 pack_columns: Callable[[Any, Any, int, int], None] = intrinsic(_pack_columns)  # type: ignore[assignment]
 """`pack_columns(target, source, M, N)`: the same, transposed: fill target, (N, M)."""
+copy_rows: Callable[[Any, Any, int, int], None] = intrinsic(_copy_rows)  # type: ignore[assignment]
+"""`copy_rows(target, source, M, N)`: M rows of N words, from as many of fp32, or of 2 N bf16 in uint16."""
+turn: Callable[[Any, Any, Any, Any], None] = intrinsic(_turn)  # type: ignore[assignment]
+"""`turn(numbers, cos, sin, direction)`: rotate rows of fp32, or bf16 in uint16, by the rows of a table (M, half).
+
+Number i pairs with half + i; half is a multiple of LANES, or 0. `direction` is 1, or -1 to turn back.
+"""
 numbers_in: Callable[[Any], int] = intrinsic(_numbers_in)  # type: ignore[assignment]
 """Numbers in each word of an array: 1 or 2."""
-word: Callable[[Any, Any, Any], Any] = intrinsic(_word)  # type: ignore[assignment]
-"""`word(first, second, words)`: what the array `words` holds of two fp32: the nearest bf16 of both, or the first."""
