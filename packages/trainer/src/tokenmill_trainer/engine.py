@@ -233,7 +233,7 @@ class Engine:
 
     def _update_weights(self, norm: float) -> float:
         max_norm = self.config.training.max_grad_norm
-        if max_norm > 0:
+        if 0 < max_norm < norm:
             total = torch.tensor(norm, dtype=torch.float64, device=self.world.device)
             torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), max_norm, total)
         lr = rate_of_next_step(self.config, self.progress)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tokenmill_trainer.first_order import refuse_second_order
 from tokenmill_trainer.model.cpu import rows
-from tokenmill_trainer.model.cpu.arrays import array, over_rows, pieces, takes, without_gaps
+from tokenmill_trainer.model.cpu.arrays import array, array_of_weight, over_rows, pieces, takes, without_gaps
 from tokenmill_trainer.model.cpu.cores import on_each_core
 
 
@@ -45,17 +45,12 @@ def _rows(x: Tensor) -> Tensor:
     return without_gaps(x).flatten(0, -2)
 
 
-def _weight(weight_D: Tensor) -> Any:
-    """A copy: memory that NumPy has seen can no longer be let go, as layouts do with weights."""
-    return array(weight_D.detach().to(torch.float32, copy=True))
-
-
 class _Norm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_D: Tensor, eps: float) -> Tensor:
         x_ND = _rows(x)
         y_ND, inverse_N = torch.empty_like(x_ND), x_ND.new_empty(len(x_ND), dtype=torch.float32)
-        given, filled = (array(x_ND), _weight(weight_D), eps), (array(y_ND), array(inverse_N))
+        given, filled = (array(x_ND), array_of_weight(without_gaps(weight_D)), eps), (array(y_ND), array(inverse_N))
         over_rows(lambda begin, end: rows.norm(*given, *filled, begin, end), *x_ND.shape)
         ctx.save_for_backward(x, weight_D, inverse_N)
         return y_ND.view(x.shape)
@@ -67,7 +62,13 @@ class _Norm(torch.autograd.Function):
         x_ND = _rows(x)
         of_x_ND, portions = torch.empty_like(x_ND), pieces(*x_ND.shape)
         of_weight_PD = x_ND.new_zeros(len(portions), x_ND.shape[1], dtype=torch.float32)
-        given = array(_rows(of_y)), array(x_ND), _weight(weight_D), array(inverse_N), array(of_x_ND)
+        given = (
+            array(_rows(of_y)),
+            array(x_ND),
+            array_of_weight(without_gaps(weight_D)),
+            array(inverse_N),
+            array(of_x_ND),
+        )
         sums = array(of_weight_PD)
         on_each_core(lambda one: rows.norm_backward(*given, sums[one], *portions[one]), range(len(portions)))
         return of_x_ND.view(x.shape), of_weight_PD.sum(0).to(weight_D.dtype), None

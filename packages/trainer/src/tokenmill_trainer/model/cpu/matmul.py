@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tokenmill_trainer.model.cpu.arrays import array, without_gaps, words
+from tokenmill_trainer.model.cpu.arrays import array, array_of_weight, without_gaps, words
 from tokenmill_trainer.model.cpu.cores import on_each_core
 from tokenmill_trainer.model.cpu.floats import F32, compiled, narrowed
 from tokenmill_trainer.model.cpu.kept_memory import empty
@@ -85,7 +85,10 @@ def products(x_MK: Tensor, weights: Sequence[Tensor], bias_N: Tensor | None = No
 def sum_of_products(factors: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
     """(M, N) Σ x · w over pairs of x (M, K) and w (K, N), in the type of x."""
     result_MN = factors[0].new_empty(len(factors[0]), weights[0].shape[1])
-    xs, ws = tuple(words(without_gaps(x_MK)) for x_MK in factors), tuple(array(without_gaps(w_KN)) for w_KN in weights)
+    xs, ws = (
+        tuple(words(without_gaps(x_MK)) for x_MK in factors),
+        tuple(array_of_weight(without_gaps(w_KN)) for w_KN in weights),
+    )
     given = array(result_MN), xs, ws, True, np.zeros(result_MN.shape[1], F32)
     on_each_core(lambda part: _fill(*given, *part), _rectangles(*result_MN.shape))
     return result_MN
