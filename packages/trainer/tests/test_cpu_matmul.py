@@ -14,6 +14,7 @@ from tokenmill_trainer.batches.data import GlobalBatches
 from tokenmill_trainer.model.cpu import kept_memory, matmul
 from tokenmill_trainer.model.cpu.vectors import LANES
 from tokenmill_trainer.model.linear import Linear, linear, linear_each
+from tokenmill_trainer.model.norms import RMSNorm
 
 FP32, BF16 = torch.float32, torch.bfloat16
 needs_pairs = pytest.mark.skipif(not matmul.HAS_FAST_PAIRS, reason="no AVX-512 BF16, or AMX")
@@ -140,6 +141,18 @@ def test_layers_are_their_definition(tokens: int, dtype: torch.dtype, of_weight:
     for got, exact in zip(found, gradients(lambda *inputs: [F.linear(*inputs)], wide), strict=True):
         assert_near(got if tokens == 256 else got.to(dtype), exact)
     assert [tensor.dtype for tensor in found] == [dtype, dtype, of_weight, dtype]
+
+
+@types
+def test_weights_can_be_let_go_afterwards(dtype: torch.dtype, of_weight: torch.dtype) -> None:
+    """As FSDP does with those that it gathers. What NumPy has had by the usual way cannot."""
+    x, norm = random(256, 64, dtype=dtype), RMSNorm(64, 1e-5).to(of_weight)
+    weights = [random(96, 64, dtype=of_weight), random(96, dtype=dtype), norm.weight]
+    leaves = [tensor.detach().requires_grad_() for tensor in weights[:2]]
+    linear(norm(x), *leaves).sum().backward()
+    for weight in (*leaves, norm.weight):
+        assert weight.grad is not None
+        weight.untyped_storage().resize_(0)
 
 
 @types

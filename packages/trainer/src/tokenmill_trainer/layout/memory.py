@@ -10,10 +10,11 @@ and r the parameters outside of blocks:
     2               4Ψ/N      PΨ              4Ψ/N        8Ψ/N      8u
     3               4Ψ/N      P(2u + r)       4Ψ/N        8Ψ/N      8u
 
-Whole is stage 0, and any stage on one process. Three things differ from the paper. Gradients are summed in fp32, 4
-bytes where it has 2, so that many micro-batches lose nothing. Stage 3 keeps no shards in bf16: they are cast as they
-are gathered. And in fp32, which the paper leaves out, stages 1 and 2 gather a copy beside the shards. Between steps
-there are weights and moments alone.
+Whole is stage 0, and any stage on one process. Where layers round weights on their way (`whole`) a whole bf16 model
+needs next to nothing of the 2Ψ, as long as no product has fewer than 128 rows. Three things differ from the paper.
+Gradients are summed in fp32, 4 bytes where it has 2, so that many micro-batches lose nothing. Stage 3 keeps no shards
+in bf16: they are cast as they are gathered. And in fp32, which the paper leaves out, stages 1 and 2 gather a copy
+beside the shards. Between steps there are weights and moments alone.
 
 On their way to other ranks are the gradients of one block, as they are computed and in the buffer they are summed
 from. In bf16 the former have 2 bytes, but gloo, with which this is measured, sums in a copy: 8u holds for it.

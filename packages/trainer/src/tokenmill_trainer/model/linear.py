@@ -48,8 +48,7 @@ class Embedding(nn.Embedding):
 def linear(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None = None) -> Tensor:
     """(…, D) to (…, E), in the type of x."""
     if _is_ours(x, weight_ED, bias_E):
-        y: Tensor = _Linears.apply(x, bias_E, True, weight_ED)[0]  # type: ignore[no-untyped-call]
-        return y
+        return _apply(x, [weight_ED], bias_E, at_once=True)[0]
     if x.dtype == torch.bfloat16 and weight_ED.dtype == torch.float32:
         weight_ED = weight_ED.to(x.dtype)
     return F.linear(x, weight_ED, bias_E)
@@ -60,9 +59,7 @@ def linear_each(x: Tensor, layers: Sequence[nn.Module]) -> Sequence[Tensor]:
     weights = [layer.weight for layer in layers if type(layer) is Linear and _is_bare(layer)]
     one_type = len({weight.dtype for weight in weights}) == 1
     if len(weights) == len(layers) and one_type and all(_is_ours(x, weight, None) for weight in weights):
-        at_once = all(layer.at_once for layer in layers)
-        ys: Sequence[Tensor] = _Linears.apply(x, None, at_once, *weights)  # type: ignore[no-untyped-call]
-        return ys
+        return _apply(x, weights, None, at_once=all(layer.at_once for layer in layers))
     return [layer(x) for layer in layers]
 
 
@@ -84,31 +81,33 @@ def _is_ours(x: Tensor, weight_ED: Tensor, bias_E: Tensor | None) -> bool:
     return onednn.takes(x, weight_ED) or matmul.takes(x.flatten(0, -2), weight_ED)
 
 
-class _Linears(torch.autograd.Function):
-    """x · weightᵀ + bias for each weight."""
+def _apply(x: Tensor, weights: list[Tensor], bias_E: Tensor | None, *, at_once: bool) -> Sequence[Tensor]:
+    """X · weightᵀ + bias for each weight, with gradients."""
+    if not torch.compiler.is_compiling():
+        ys: Sequence[Tensor] = _Linears.apply(x, bias_E, at_once, *weights)  # type: ignore[no-untyped-call]
+        return ys
+    groups = [weights] if at_once else [[weight_ED] for weight_ED in weights]
+    return [y for group in groups for y in _linear(x, group, bias_E)]
 
+
+class _Linears(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias_E: Tensor | None, at_once: bool, *weights: Tensor) -> tuple[Tensor, ...]:
         ctx.save_for_backward(x, *weights)
-        if at_once:
-            return tuple(_linear(x, weights, bias_E))
-        return tuple(y for weight_ED in weights for y in _linear(x, [weight_ED], bias_E))
+        groups = [weights] if at_once else [(weight_ED,) for weight_ED in weights]
+        return tuple(y for group in groups for y in _linear(x, group, bias_E))
 
     @staticmethod
     def backward(ctx: Any, *of_ys: Tensor) -> tuple[Tensor | None, ...]:
         refuse_second_order()
         x, *weights = ctx.saved_tensors
         for_x, for_bias, _, *for_weights = ctx.needs_input_grad
-        wanted = [place for place, is_wanted in enumerate(for_weights) if is_wanted]
-        found = _weight_gradients([of_ys[place] for place in wanted], x, weights[0].dtype) if wanted else []
-        of_weights: list[Tensor | None] = [None] * len(weights)
-        for place, gradient_ED in zip(wanted, found, strict=True):
-            of_weights[place] = gradient_ED
-        of_x = _input_gradient(of_ys, weights) if for_x else None
-        return of_x, of_ys[0].flatten(0, -2).sum(0) if for_bias else None, None, *of_weights
+        of_x, of_weights, of_bias = _gradients(of_ys, x, weights, (for_x, for_weights, for_bias))
+        return of_x, of_bias, None, *of_weights
 
 
-# Operators of our own because torch.compile takes oneDNN's only with weights that never change.
+# Operators of our own because torch.compile takes oneDNN's only with weights that never change. In eager mode a
+# Function is the cheaper way to gradients, and makes them one where the operations of the forward have to be several.
 @torch.library.custom_op("tokenmill::linear", mutates_args=())
 def _linear(x: Tensor, weights: Sequence[Tensor], bias_E: Tensor | None) -> list[Tensor]:
     x_ND = x.flatten(0, -2)
@@ -164,3 +163,29 @@ def _by_onednn(of_y_NE: Tensor, x_ND: Tensor) -> Tensor:
 @_weight_gradients.register_fake
 def _(of_ys: Sequence[Tensor], x: Tensor, dtype: torch.dtype) -> list[Tensor]:
     return [x.new_empty(of_y.shape[-1], x.shape[-1], dtype=dtype) for of_y in of_ys]
+
+
+def _gradients(
+    of_ys: Sequence[Tensor], x: Tensor, weights: Sequence[Tensor], wanted: tuple[bool, Sequence[bool], bool]
+) -> tuple[Tensor | None, list[Tensor | None], Tensor | None]:
+    """Of x, weights and bias, as far as they are wanted."""
+    for_x, for_weights, for_bias = wanted
+    places = [place for place, is_wanted in enumerate(for_weights) if is_wanted]
+    found = _weight_gradients([of_ys[place] for place in places], x, weights[0].dtype) if places else []
+    of_weights: list[Tensor | None] = [None] * len(weights)
+    for place, gradient_ED in zip(places, found, strict=True):
+        of_weights[place] = gradient_ED
+    of_x = _input_gradient(of_ys, weights) if for_x else None
+    return of_x, of_weights, of_ys[0].flatten(0, -2).sum(0) if for_bias else None
+
+
+def _save(ctx: Any, inputs: tuple[Tensor, list[Tensor], Tensor | None], output: list[Tensor]) -> None:
+    ctx.save_for_backward(inputs[0], *inputs[1])
+
+
+def _backward(ctx: Any, of_ys: list[Tensor]) -> tuple[Tensor | None, list[Tensor | None], Tensor | None]:
+    x, *weights = ctx.saved_tensors
+    return _gradients(of_ys, x, weights, ctx.needs_input_grad)
+
+
+_linear.register_autograd(_backward, setup_context=_save)

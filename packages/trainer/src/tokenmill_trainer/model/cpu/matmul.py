@@ -41,8 +41,8 @@ Words = NDArray[Any]
 PANEL, BLOCK = 64, 128
 STRIP, LONGEST = 128, 2048
 """Words of K at a time where sums wait in memory; up to LONGEST they need not."""
-MOST_ROWS, MOST_COLUMNS = 512, 512
-"""Of a result, for one core at a time."""
+MOST_COLUMNS, PARTS = 512, 4
+"""Of a result, for one core at a time; and parts for a core, so that none waits long for another."""
 LEAST_ROWS = 128
 """From which on packing a weight is little work beside the product."""
 HAS_FAST_PAIRS = HAS_PAIRS and "amx-bf16" not in FEATURES
@@ -75,9 +75,9 @@ def products(x_MK: Tensor, weights: Sequence[Tensor], bias_N: Tensor | None = No
     results, given = [], []
     for w_NK in weights:
         result_MN = empty(len(x_MK), len(w_NK), x_MK.dtype)
-        bias = np.zeros(len(w_NK), F32) if bias_N is None else array(bias_N.to(torch.float32))
+        bias = np.zeros(len(w_NK), F32) if bias_N is None else array_of_weight(bias_N.to(torch.float32))
         results.append(result_MN)
-        given.append((array(result_MN), x, (array(without_gaps(w_NK)),), False, bias))
+        given.append((array(result_MN), x, (array_of_weight(without_gaps(w_NK)),), False, bias))
     on_each_core(lambda one: _fill(*given[one[0]], *one[1]), _parts(_rectangles, results))
     return results
 
@@ -117,8 +117,11 @@ def _parts(divide: Callable[[int, int], list[Part]], results: Sequence[Tensor]) 
 
 
 def _rectangles(M: int, N: int) -> list[Part]:
-    """As many rows for each core as for any other; each packs what its columns need."""
-    rows, columns = _portion(M, MOST_ROWS, torch.get_num_threads(), LANES), _portion(N, MOST_COLUMNS, 1, PANEL)
+    """All rows by as many columns as leave PARTS for each core, since columns have to be packed; else fewer rows."""
+    wanted = PARTS * torch.get_num_threads()
+    columns = max(1, min(MOST_COLUMNS // PANEL, N // PANEL // wanted)) * PANEL
+    num_column_parts = -(-N // columns)
+    rows = -(-M // (-(-wanted // num_column_parts) * LANES)) * LANES if num_column_parts < wanted // 2 else M
     return [
         (row, min(row + rows, M), column, min(column + columns, N))
         for column in range(0, N, columns)
